@@ -1,0 +1,85 @@
+"""Expected failures, each carrying a stable reason and the facts that explain it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from receipt_pipeline.core.reasons import Reason
+
+
+class PipelineError(Exception):
+    """An expected failure: callers act on `reason.remedy`, people read the facts.
+
+    Args:
+        reason: what went wrong, by stable code.
+        pointer: JSON pointer into the submitted document, where there is one.
+        facts: named facts; never raw input, file contents or secrets.
+    """
+
+    def __init__(self, reason: Reason, *, pointer: str = "", **facts: Any) -> None:
+        self.reason = reason
+        self.pointer = pointer
+        self.facts: Mapping[str, Any] = facts
+        super().__init__(self.explain())
+
+    def explain(self) -> str:
+        """Return code, place, meaning and facts on one line."""
+        place = f" at {self.pointer}" if self.pointer else ""
+        facts = "".join(f" {name}={value}" for name, value in self.facts.items())
+        return f"{self.reason.code}{place}: {self.reason.meaning}.{facts}"
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the error as a JSON document: code, meaning, next step, pointer, facts."""
+        return {
+            "code": self.reason.code,
+            "meaning": self.reason.meaning,
+            "next_step": self.reason.next_step,
+            "remedy": self.reason.remedy.value,
+            "pointer": self.pointer,
+            "facts": dict(self.facts),
+        }
+
+
+class InputRefused(PipelineError):
+    """A request, manifest or row that acceptance refuses; nothing was accepted."""
+
+
+class KeyConflict(PipelineError):
+    """The idempotency key already names a different request."""
+
+
+class NotFound(PipelineError):
+    """No such thing for this principal: unknown and foreign ids answer alike."""
+
+
+class NotAllowed(PipelineError):
+    """The state or the principal's role does not permit what was asked."""
+
+
+class LeaseLost(PipelineError):
+    """A later lease epoch owns the job; the worker must stand down."""
+
+
+class StageFailed(PipelineError):
+    """A stage of the chain gave no answer although the input is acceptable."""
+
+
+class ScanRejected(PipelineError):
+    """The scan itself cannot be processed; its item is `rejected` and the job goes on."""
+
+
+class IdentityMismatch(PipelineError):
+    """A pinned artefact is missing or does not hash to its pin."""
+
+
+class ObjectFault(PipelineError):
+    """An object is missing, altered, or its upload cannot be confirmed."""
+
+
+class LedgerUnavailable(PipelineError):
+    """The ledger could not be reached or stayed locked beyond the bound; nothing was written."""
+
+
+class ReportFault(PipelineError):
+    """The report could not be built or published; the previous one is still readable."""

@@ -1,0 +1,217 @@
+"""Reasons about ownership, attempts, closure, effects, the account and the doors."""
+
+from __future__ import annotations
+
+from receipt_pipeline.core.reasons.declared import Remedy, declare
+
+# Ownership, attempts and closure.
+STALE_LEASE = declare(
+    "LEASE.STALE_EPOCH.v1",
+    Remedy.STAND_DOWN,
+    "a later lease epoch owns the job",
+    "nothing; the current owner goes on",
+)
+NOT_CLAIMABLE = declare(
+    "CLAIM.NOT_READY.v1",
+    Remedy.STAND_DOWN,
+    "the job is not ready to be claimed",
+    "nothing; it is owned, waiting, or closed",
+)
+WORKER_LOST = declare(
+    "WORKER.LOST.v1",
+    Remedy.REVIEW,
+    "the worker was lost while this item was in work",
+    "look at the scan; it may end its worker",
+)
+QUEUE_AGE_REACHED = declare(
+    "QUEUE.AGE_REACHED.v1",
+    Remedy.FIX_INPUT,
+    "the job waited longer than its queue deadline",
+    "submit again under a new key if the answer is still of use",
+)
+NO_CAPABLE_WORKER = declare(
+    "WORKER.NONE_CAPABLE.v1",
+    Remedy.RETRY,
+    "no live worker carries the pinned release",
+    "start a worker that carries it",
+)
+CANCELED_BY_CALLER = declare(
+    "JOB.CANCELED.v1",
+    Remedy.NONE,
+    "the job was canceled on request",
+    "submit again under a new key if it is wanted after all",
+)
+ATTEMPTS_EXHAUSTED = declare(
+    "ATTEMPTS.EXHAUSTED.v1",
+    Remedy.REVIEW,
+    "the bounded attempts are spent",
+    "read the investigation, then `receipts retry JOB --unresolved`",
+)
+PROCESSING_TIMEOUT = declare(
+    "PROCESSING.TIMEOUT.v1",
+    Remedy.REVIEW,
+    "the processing timeout overtook the job",
+    "retry the unresolved items as a child job",
+)
+CUTOFF_REACHED = declare(
+    "CUTOFF.REACHED.v1",
+    Remedy.REVIEW,
+    "the reconciliation cutoff overtook the job",
+    "retry the unresolved items as a child job",
+)
+ITEM_OVERTAKEN = declare(
+    "ITEM.OVERTAKEN.v1",
+    Remedy.REVIEW,
+    "the item was begun but not committed before the limit",
+    "retry the unresolved items as a child job",
+)
+ALL_REJECTED = declare(
+    "ITEMS.ALL_REJECTED.v1",
+    Remedy.FIX_INPUT,
+    "every item was refused by validation",
+    "correct the scans that the receipt names and submit again",
+)
+UPLOAD_FAILED = declare(
+    "UPLOAD.FAILED.v1",
+    Remedy.RETRY,
+    "the result object could not be stored",
+    "it is tried again within the attempt bound; outcomes are kept",
+)
+UPLOAD_UNKNOWN = declare(
+    "UPLOAD.UNKNOWN.v1",
+    Remedy.LOOK_UP,
+    "the result's upload may or may not have happened",
+    "look the object up before anything is repeated",
+)
+RESULT_MISMATCH = declare(
+    "RESULT.MISMATCH.v1",
+    Remedy.REVIEW,
+    "the stored result does not hash to its record",
+    "read the investigation; the object is not served",
+)
+RESULT_MISSING = declare(
+    "RESULT.MISSING.v1",
+    Remedy.REVIEW,
+    "the record says succeeded but its object is gone",
+    "read the investigation; restore the object or withdraw the result",
+)
+RESULT_QUARANTINED = declare(
+    "RESULT.QUARANTINED.v1",
+    Remedy.REVIEW,
+    "divergent outputs of this job are kept and none is served",
+    "resolve the investigation with keep <digest> or withdraw",
+)
+RESULT_WITHDRAWN = declare(
+    "RESULT.WITHDRAWN.v1",
+    Remedy.NONE,
+    "the result was withdrawn by a recorded decision",
+    "submit the scans again under a new key",
+)
+RESULT_NOT_READY = declare(
+    "RESULT.NOT_READY.v1",
+    Remedy.RETRY,
+    "the job has no result yet: accepted is not decided",
+    "ask again after the job is terminal",
+)
+RESULT_NONE = declare(
+    "RESULT.NONE.v1",
+    Remedy.NONE,
+    "the job closed without a result object",
+    "read its terminal class and reason",
+)
+RESULT_RETIRED = declare(
+    "RESULT.RETENTION_PASSED.v1",
+    Remedy.NONE,
+    "the result was purged after its retention",
+    "the completion receipt stays; submit again if the payload is needed",
+)
+STATE_REFUSES = declare(
+    "STATE.REFUSES.v1",
+    Remedy.NONE,
+    "the job's state does not permit this",
+    "see `receipts status` for the safe next action",
+)
+
+# Effects and delivery.
+NOTIFICATION_DROPPED = declare(
+    "NOTIFICATION.DROPPED.v1",
+    Remedy.LOOK_UP,
+    "the notification was lost on its way",
+    "nothing; the consumer reconciles from the ledger",
+)
+NOTIFICATION_FAILED = declare(
+    "NOTIFICATION.FAILED.v1",
+    Remedy.RETRY,
+    "the channel refused the notification",
+    "it is tried again within its bound",
+)
+EVENT_CONFLICT = declare(
+    "EVENT.CONFLICT.v1",
+    Remedy.REVIEW,
+    "a delivery carries another result than the ledger's",
+    "read the quarantine of the job",
+)
+EVENT_LATE = declare(
+    "EVENT.LATE.v1",
+    Remedy.NONE,
+    "an event arrived after the job had moved on",
+    "nothing; state comes from the ledger, never from an event",
+)
+
+# Investigations and the account.
+INVESTIGATION_UNKNOWN_OWNER = declare(
+    "INVESTIGATION.OWNER_INACTIVE.v1",
+    Remedy.FIX_INPUT,
+    "the owner is not an active principal",
+    "name an active principal",
+)
+INVESTIGATION_CLOSED = declare(
+    "INVESTIGATION.CLOSED.v1",
+    Remedy.NONE,
+    "the investigation is already resolved",
+    "nothing; its resolution stands",
+)
+REPORT_UNREADABLE = declare(
+    "REPORT.UNREADABLE.v1",
+    Remedy.RETRY,
+    "the published report cannot be opened",
+    "it is set aside and rebuilt from the ledger by the next publication",
+)
+REPORT_SQL = declare(
+    "REPORT.SQL.v1",
+    Remedy.FIX_INPUT,
+    "the query was refused by DuckDB",
+    "correct the query; the report is read-only",
+)
+
+# Doors and infrastructure.
+NOT_FOUND = declare(
+    "NOT_FOUND.v1",
+    Remedy.FIX_INPUT,
+    "no such thing for you",
+    "check the id and the tenant you act for",
+)
+NOT_PERMITTED = declare(
+    "NOT_PERMITTED.v1",
+    Remedy.FIX_INPUT,
+    "your role does not permit this",
+    "ask a principal with the named role",
+)
+SETTING_INVALID = declare(
+    "SETTING.INVALID.v1",
+    Remedy.FIX_INPUT,
+    "a setting cannot be used",
+    "correct the named variable",
+)
+DRILLS_DISABLED = declare(
+    "DRILL.DISABLED.v1",
+    Remedy.FIX_INPUT,
+    "a failure plan was given but drills are not enabled here",
+    "run it through `receipts drill`, never against a home that serves",
+)
+LEDGER_UNAVAILABLE = declare(
+    "LEDGER.UNAVAILABLE.v1",
+    Remedy.RETRY,
+    "the ledger cannot be reached or stays locked; nothing was written",
+    "check the database and repeat the command",
+)

@@ -1,0 +1,158 @@
+"""Stage decode: the bytes of one scan become upright RGB pages; limits are checked before pixels exist."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pillow_heif
+from numpy.typing import NDArray
+from PIL import Image
+
+from receipt_pipeline.chain.decode_pdf import PdfLimits, decode_pdf_pages
+from receipt_pipeline.chain.values import DecodedScan, Page
+from receipt_pipeline.core.errors import ScanRejected
+from receipt_pipeline.core.reasons import SCAN_BOMB, SCAN_BROKEN, SCAN_EMPTY, SCAN_TOO_LARGE, SCAN_UNSUPPORTED
+
+pillow_heif.register_heif_opener()
+
+# Kinds whose every frame is a page; of the others (GIF, WebP, HEIC, ...) the first picture counts.
+PAGED_KINDS = frozenset({"tiff"})
+PILLOW_FORMATS = {"jpeg": "JPEG", "png": "PNG", "tiff": "TIFF", "webp": "WEBP", "gif": "GIF", "heic": "HEIF"}
+HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
+ORIENTATION_TAG = 0x0112
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimits:
+    """Bounds of one scan: bytes, pixels of one page and of all pages, number of pages."""
+
+    scan_size_bytes_max: int = 64 * 1024 * 1024
+    page_pixels_max: int = 50_000_000
+    scan_pixels_max: int = 120_000_000
+    pages_max: int = 50
+
+
+def decode_scan(data: bytes, *, limits: DecodeLimits = DecodeLimits()) -> DecodedScan:
+    """Decode one scan by its content; names and declared types play no part.
+
+    Returns:
+        The kind and all pages, RGB uint8, upright by their EXIF tag, alpha over white.
+    Raises:
+        ScanRejected: SCAN.EMPTY, SCAN.TOO_LARGE, SCAN.UNSUPPORTED, SCAN.BROKEN, SCAN.ENCRYPTED or SCAN.BOMB.
+    """
+    if not data:
+        raise ScanRejected(SCAN_EMPTY)
+    if len(data) > limits.scan_size_bytes_max:
+        raise ScanRejected(SCAN_TOO_LARGE, size_bytes=len(data), size_bytes_max=limits.scan_size_bytes_max)
+    kind = sniff_kind(data)
+    if kind == "pdf":
+        pdf_limits = PdfLimits(limits.page_pixels_max, limits.scan_pixels_max, limits.pages_max)
+        pixels = decode_pdf_pages(data, limits=pdf_limits)
+    else:
+        pixels = _decode_picture(data, kind, limits)
+    return DecodedScan(kind, tuple(Page(index, page) for index, page in enumerate(pixels)))
+
+
+def sniff_kind(data: bytes) -> str:
+    """Return the kind that the first bytes tell. Raises ScanRejected with SCAN.UNSUPPORTED."""
+    if data.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "png"
+    if data.startswith((b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")):
+        return "tiff"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "gif"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "webp"
+    if data[4:8] == b"ftyp" and data[8:12] in HEIC_BRANDS:
+        return "heic"
+    # Readers of PDF accept its header anywhere in the first kilobyte.
+    if b"%PDF-" in data[:1024]:
+        return "pdf"
+    raise ScanRejected(SCAN_UNSUPPORTED)
+
+
+def _decode_picture(data: bytes, kind: str, limits: DecodeLimits) -> list[NDArray[np.uint8]]:
+    try:
+        # Opening reads the header only; the size is known before any pixel is decompressed.
+        with Image.open(io.BytesIO(data), formats=(PILLOW_FORMATS[kind],)) as image:
+            return [_upright_rgb(frame) for frame in _bounded_frames(image, kind, limits)]
+    except (ScanRejected, MemoryError):
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ScanRejected(SCAN_BOMB, kind=kind) from error
+    except Exception as error:
+        # Pillow's plug-ins raise whatever their parser met (OSError, SyntaxError, ValueError, ...), and each
+        # of these means that this file cannot be read to its end.
+        raise ScanRejected(SCAN_BROKEN, kind=kind, error=type(error).__name__) from error
+
+
+def _bounded_frames(image: Image.Image, kind: str, limits: DecodeLimits) -> Iterator[Image.Image]:
+    """Yield the picture positioned at each page, after checking that page's claim."""
+    pixels_claimed = 0
+    index = 0
+    while True:
+        if index >= limits.pages_max:
+            raise ScanRejected(SCAN_BOMB, pages_over=limits.pages_max)
+        page_pixels = image.width * image.height
+        pixels_claimed += page_pixels
+        if page_pixels > limits.page_pixels_max or pixels_claimed > limits.scan_pixels_max:
+            raise ScanRejected(SCAN_BOMB, width_px=image.width, height_px=image.height, page=index)
+        yield image
+        index += 1
+        if kind not in PAGED_KINDS:
+            return
+        try:
+            # Frames are walked one by one: the claimed page count may be wrong or zero.
+            image.seek(index)
+        except EOFError:
+            return
+
+
+def _upright_rgb(frame: Image.Image) -> NDArray[np.uint8]:
+    frame.load()
+    turn = TURNS.get(_orientation(frame))
+    picture = _rgb(frame)
+    if turn is not None:
+        picture = picture.transpose(turn)
+    return np.array(picture, dtype=np.uint8)
+
+
+def _orientation(frame: Image.Image) -> int:
+    try:
+        return int(frame.getexif().get(ORIENTATION_TAG, 1))
+    except Exception:  # A damaged EXIF block does not damage the picture: it is taken as stored.
+        return 1
+
+
+def _rgb(frame: Image.Image) -> Image.Image:
+    """Return the frame as RGB: deep greys scaled to 8 bit, transparency over white."""
+    if frame.mode.startswith("I") or frame.mode == "F":
+        return _deep_grey_to_rgb(frame)
+    if frame.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in frame.info:
+        over_white = Image.new("RGBA", frame.size, (255, 255, 255, 255))
+        over_white.alpha_composite(frame.convert("RGBA"))
+        return over_white.convert("RGB")
+    return frame.convert("RGB")
+
+
+def _deep_grey_to_rgb(frame: Image.Image) -> Image.Image:
+    """Scale 12-, 16- and 32-bit or floating grey to 8 bit; a plain convert would clip it to white."""
+    values = np.asarray(frame).astype(np.float32)
+    brightest = float(values.max(initial=0.0))
+    ceiling = next((top for top in (1.0, 255.0, 4095.0, 65535.0) if brightest <= top), brightest)
+    scaled = np.clip(values * (255.0 / ceiling), 0, 255).astype(np.uint8)
+    return Image.fromarray(scaled).convert("RGB")

@@ -1,0 +1,247 @@
+"""Stage ocr: the text lines of every page, in reading order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from receipt_pipeline.chain.ocr_models import OCR_MODELS, OcrModelFiles
+from receipt_pipeline.chain.values import DecodedScan, OcrEngine, Page, Reading, TextLine
+from receipt_pipeline.core.errors import StageFailed
+from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
+
+CONFIDENCE_DIGITS = 4
+LIBRARIES = (
+    "rapidocr",
+    "onnxruntime",
+    "opencv-python-headless",
+    "numpy",
+    "pillow",
+    "pypdfium2",
+    "pillow-heif",
+)
+DETECTOR_STEP_PX = 32
+TURN_PROBES_MAX = 8
+# A sideways page shows itself by boxes that stand tall; the share leaves room for a few vertical lines.
+SIDEWAYS_SHARE = 0.6
+TALL_BOX_RATIO = 1.5
+# Less text than this says nothing about how the page lies.
+TURN_LINES_MIN = 3
+
+
+def _library_versions() -> tuple[tuple[str, str], ...]:
+    return tuple((name, version(name)) for name in LIBRARIES)
+
+
+@dataclass(frozen=True, slots=True)
+class OcrSettings:
+    """What decides the reader's output beside the models; enters the chain revision.
+
+    `detector_pixels` is the area the page is scaled to for text detection; lines below
+    `score_min` (0..1) are dropped. One thread always: more change the timing only, and cost throughput.
+    """
+
+    detector_pixels: int = 450_000
+    detector_side_px_max: int = 2400
+    recognition_batch: int = 1
+    score_min: float = 0.5
+    threads: int = 1
+    versions: tuple[tuple[str, str], ...] = field(default_factory=_library_versions)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the settings and model digests as plain JSON, for the chain revision."""
+        return {**asdict(self), "versions": dict(self.versions), "models": dict(OCR_MODELS)}
+
+
+@runtime_checkable
+class TurnsPages(Protocol):
+    """An engine that can also tell how a page lies."""
+
+    def upright(self, page: Page) -> Page:
+        """Return the page turned so that its text stands upright, or the page itself."""
+
+
+class RapidOcrEngine:
+    """PP-OCR detection and recognition on onnxruntime, one thread, models by verified path.
+
+    Source: PP-OCR models by digest (`OCR_MODELS`), run by rapidocr's detector, classifier and recogniser.
+    """
+
+    def __init__(self, models: OcrModelFiles, settings: OcrSettings | None = None) -> None:
+        self.settings = settings if settings is not None else OcrSettings()
+        self._models = models
+        self._reader: Any = None
+        # The boxes of the page that was turned last, so that reading it does not detect them again.
+        self._detected: tuple[Page, NDArray[np.float32]] | None = None
+
+    def warm_up(self) -> None:
+        """Load all three models and run each once. Raises StageFailed when one cannot be used."""
+        bars = np.full((96, 320, 3), 255, dtype=np.uint8)
+        bars[40:56, 40:280] = 0
+        crop = bars[32:64]
+        self._run(lambda reader: reader.text_det(bars))
+        self._turned_votes([crop])
+        self._recognise([crop])
+
+    def upright(self, page: Page) -> Page:
+        """Return the page turned so that its text stands upright, or the page itself.
+
+        Sideways pages are told by boxes that stand tall, pages upside down by the turn classifier,
+        and its word is believed only where the turned lines also read better.
+        """
+        boxes = self._detect(page.pixels)
+        if len(boxes) >= TURN_LINES_MIN and _sideways(boxes):
+            page = Page(page.index, np.ascontiguousarray(np.rot90(page.pixels)))
+            boxes = self._detect(page.pixels)
+        if len(boxes) >= TURN_LINES_MIN and self._upside_down(page.pixels, boxes):
+            page = Page(page.index, np.ascontiguousarray(np.rot90(page.pixels, 2)))
+            boxes = self._detect(page.pixels)
+        self._detected = (page, boxes)
+        return page
+
+    def read_page(self, page: Page) -> tuple[TextLine, ...]:
+        """Return lines in reading order, boxes in pixels of the page as given.
+
+        Raises StageFailed with ENGINE.OCR_UNAVAILABLE when the engine gives no answer.
+        """
+        detected, self._detected = self._detected, None
+        boxes = detected[1] if detected is not None and detected[0] is page else self._detect(page.pixels)
+        if len(boxes) == 0:
+            return ()
+        texts, scores = self._recognise(_crops(page.pixels, boxes))
+        found = [
+            TextLine(text.strip(), _whole_box(box, page), round(float(score), CONFIDENCE_DIGITS), page.index)
+            for box, text, score in zip(boxes, texts, scores, strict=True)
+            if text.strip() and score >= self.settings.score_min
+        ]
+        return in_reading_order(found)
+
+    def _detect(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return the quadrangles of text, (n, 4, 2) in page pixels."""
+        height, width = pixels.shape[:2]
+
+        def detect(reader: Any) -> Any:
+            # The detector fits the long side to this limit, in both directions when the page is small.
+            reader.text_det.limit_type = "max" if height * width > self.settings.detector_pixels else "min"
+            reader.text_det.limit_side_len = self._detector_side(width, height)
+            return reader.text_det(_bgr(pixels)).boxes
+
+        boxes = self._run(detect)
+        return np.zeros((0, 4, 2), np.float32) if boxes is None else np.asarray(boxes, dtype=np.float32)
+
+    def _detector_side(self, width: int, height: int) -> int:
+        scale = math.sqrt(self.settings.detector_pixels / (width * height))
+        side = max(width, height) if scale <= 1 else min(width, height)
+        bounded = min(side * scale, self.settings.detector_side_px_max)
+        return max(DETECTOR_STEP_PX, round(bounded / DETECTOR_STEP_PX) * DETECTOR_STEP_PX)
+
+    def _recognise(self, crops: list[NDArray[np.uint8]]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+        from rapidocr.ch_ppocr_rec import TextRecInput
+
+        answer = self._run(lambda reader: reader.text_rec(TextRecInput(img=crops, return_word_box=False)))
+        return tuple(answer.txts), tuple(answer.scores)
+
+    def _turned_votes(self, crops: list[NDArray[np.uint8]]) -> int:
+        """Return how many of the crops the classifier takes for upside down."""
+        answer = self._run(lambda reader: reader.text_cls(crops))
+        return sum(1 for label, _score in answer.cls_res if "180" in label)
+
+    def _upside_down(self, pixels: NDArray[np.uint8], boxes: NDArray[np.float32]) -> bool:
+        widest = sorted(range(len(boxes)), key=lambda i: -float(np.ptp(boxes[i][:, 0])))[:TURN_PROBES_MAX]
+        crops = _crops(pixels, boxes[sorted(widest)])
+        if self._turned_votes(crops) * 2 <= len(crops):
+            return False
+        as_is = sum(self._recognise(crops)[1])
+        turned = sum(self._recognise([np.ascontiguousarray(np.rot90(crop, 2)) for crop in crops])[1])
+        return turned > as_is
+
+    def _run(self, call: Callable[[Any], Any]) -> Any:
+        try:
+            if self._reader is None:
+                self._reader = _load_reader(self._models, self.settings)
+            return call(self._reader)
+        except MemoryError:
+            raise
+        except Exception as error:
+            # The library raises its own, onnxruntime's and OpenCV's errors; to the chain they mean one thing.
+            raise StageFailed(ENGINE_OCR_UNAVAILABLE, error=type(error).__name__) from error
+
+
+def read_scan(scan: DecodedScan, engine: OcrEngine, *, on_page: Callable[[], None] = lambda: None) -> Reading:
+    """Read all pages in order; `on_page` is called after each, as the sign of progress.
+
+    The reading's page sizes and boxes are those of the pages as read, upright.
+    """
+    lines: list[TextLine] = []
+    sizes: list[tuple[int, int]] = []
+    for stored in scan.pages:
+        page = engine.upright(stored) if isinstance(engine, TurnsPages) else stored
+        lines.extend(engine.read_page(page))
+        sizes.append((page.pixels.shape[1], page.pixels.shape[0]))
+        on_page()
+    return Reading(tuple(lines), tuple(sizes))
+
+
+def in_reading_order(lines: list[TextLine]) -> tuple[TextLine, ...]:
+    """Order lines top to bottom; lines whose middles share a row go left to right."""
+    rows: list[list[TextLine]] = []
+    for line in sorted(lines, key=lambda line: (line.box[1] + line.box[3], line.box[0])):
+        middle = (line.box[1] + line.box[3]) / 2
+        if rows and rows[-1][0].box[1] <= middle <= rows[-1][0].box[3]:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    return tuple(line for row in rows for line in sorted(row, key=lambda line: line.box[0]))
+
+
+def _load_reader(models: OcrModelFiles, settings: OcrSettings) -> Any:
+    import cv2
+    from rapidocr import RapidOCR
+
+    cv2.setNumThreads(settings.threads)
+    # All three paths are named: with one left out the library would ask the network for it.
+    reader: Any = RapidOCR(
+        params={
+            "Global.log_level": "error",
+            "EngineConfig.onnxruntime.intra_op_num_threads": settings.threads,
+            "EngineConfig.onnxruntime.inter_op_num_threads": settings.threads,
+            "Det.model_path": str(models.det),
+            "Rec.model_path": str(models.rec),
+            "Cls.model_path": str(models.cls),
+            "Rec.rec_batch_num": settings.recognition_batch,
+        }
+    )
+    reader._load_det_model()
+    reader._load_cls_model()
+    reader._load_rec_model()
+    return reader
+
+
+def _bgr(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(pixels[:, :, ::-1])
+
+
+def _crops(pixels: NDArray[np.uint8], boxes: NDArray[np.float32]) -> list[NDArray[np.uint8]]:
+    from rapidocr.utils.process_img import get_rotate_crop_image
+
+    bgr = _bgr(pixels)
+    return [get_rotate_crop_image(bgr, box.copy()) for box in boxes]
+
+
+def _sideways(boxes: NDArray[np.float32]) -> bool:
+    spans = np.ptp(boxes, axis=1)
+    tall = int(np.count_nonzero(spans[:, 1] > TALL_BOX_RATIO * spans[:, 0]))
+    return tall > SIDEWAYS_SHARE * len(boxes)
+
+
+def _whole_box(box: NDArray[np.float32], page: Page) -> tuple[int, int, int, int]:
+    height, width = page.pixels.shape[:2]
+    left, top = np.floor(box.min(axis=0))
+    right, bottom = np.ceil(box.max(axis=0))
+    return max(0, int(left)), max(0, int(top)), min(width, int(right)), min(height, int(bottom))

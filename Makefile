@@ -1,0 +1,49 @@
+# Every target sets up what it needs; everything goes into .venv. Start with `make help`.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test check bench requirements evaluate lock
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.done
+WORKERS ?= 2
+RESULTS := .test-results.json
+
+help: ## show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+
+setup: $(READY) ## install everything into .venv, by hash
+
+$(READY): requirements.lock pyproject.toml .ci/install
+	@.ci/install $(VENV)
+
+demo: $(READY) ## run the samples through the real daemon and web server, print the report, end
+	@$(BIN)/receipts demo
+
+up: $(READY) ## serve the web UI and the daemon until Ctrl-C
+	@$(BIN)/receipts up
+
+test: $(READY) ## run every test, the whole-process ones too
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --results $(RESULTS)
+
+check: $(READY) ## format, lint, types, import rules, sizes and words
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m pytest receipt_pipeline_tests/tidy
+
+bench: $(READY) ## print the performance ratios of this machine
+	@$(BIN)/python -m benchmarks
+
+requirements: $(READY) ## count the requirements that passing tests carry, and name the others
+	@$(BIN)/python -m receipt_pipeline_tests.requirements_report --reusable $(RESULTS) || $(MAKE) --no-print-directory test || true
+	@$(BIN)/python -m receipt_pipeline_tests.requirements_report $(RESULTS)
+
+evaluate: $(READY) ## measure fields and risk on the development scans, write evaluate.json
+	@$(BIN)/receipts evaluate
+
+lock: ## resolve the dependencies anew (needs uv)
+	@trap 'rm -f uv.lock' EXIT; uv lock --python 3.11 && \
+	uv export --frozen --all-extras --no-emit-project --no-header -o requirements.lock > /dev/null

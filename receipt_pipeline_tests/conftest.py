@@ -1,0 +1,207 @@
+"""Settings, clock, databases and bookkeeping that the tests share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+import pytest
+
+from receipt_pipeline_tests.chromium import NO_CHROMIUM, find_chromium
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.postgres_server import PostgresServer, named_server, private_server
+from receipt_pipeline_tests.suite_results import PROJECT, SuiteRecorder, attach_requirements, tree_state
+
+if TYPE_CHECKING:
+    from receipt_pipeline.ledger.engine import Ledger
+
+# Before any test or product module is imported: what concerns the tests is kept, the caller's set-up goes.
+_FROM_ENVIRONMENT = {name: value for name, value in os.environ.items() if name.startswith("RECEIPTS_TEST_")}
+for _name in [name for name in os.environ if name.startswith(("RECEIPTS_", "DAGSTER_"))]:
+    del os.environ[_name]
+
+NO_SHARED = "the folder ../shared is absent"
+# The folders in which tests are fast come last, so that the long ones do not form the tail of a parallel run.
+FOLDER_ORDER = ("e2e", "crash", "field", "orchestration", "conformance", "property", "unit", "tidy")
+TEST_SETTINGS = pytest.StashKey[dict[str, str]]()
+
+hypothesis.settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option under which a whole run writes its result file."""
+    parser.addoption("--results", type=Path, help="write outcomes and requirement ids to this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hand RECEIPTS_TEST_* on; record outcomes in the one process that sees every report."""
+    worker_input: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker_input is not None:
+        config.stash[TEST_SETTINGS] = worker_input["receipts_test_settings"]
+        return
+    config.stash[TEST_SETTINGS] = _FROM_ENVIRONMENT
+    shared = shared_folder(config)
+    recorder = SuiteRecorder(
+        results=config.getoption("results"),
+        strict=_FROM_ENVIRONMENT.get("RECEIPTS_TEST_STRICT") == "1",
+        allowed_skips=(NO_CHROMIUM,) if shared.is_dir() else (NO_CHROMIUM, NO_SHARED),
+        before=tree_state(shared),
+        shared=shared,
+    )
+    config.pluginmanager.register(recorder, "suite-recorder")
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(_SettingsForWorkers(), "settings-for-workers")
+
+
+class _SettingsForWorkers:
+    """Carries RECEIPTS_TEST_* into the workers of a parallel run, whose environment no longer has them."""
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["receipts_test_settings"] = _FROM_ENVIRONMENT
+
+
+def shared_folder(config: pytest.Config) -> Path:
+    """Return the folder of the public cases and scans, there or not."""
+    return Path(config.stash[TEST_SETTINGS].get("RECEIPTS_TEST_SHARED", PROJECT.parent / "shared"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order, group and mark the tests by where they live and what they need."""
+    items.sort(key=lambda item: (_folder_rank(item), item.path))
+    attach_requirements(items)
+    skip_field = pytest.mark.skip(reason=f"{NO_SHARED} (or set RECEIPTS_TEST_SHARED)")
+    without_shared = not shared_folder(config).is_dir()
+    for item in items:
+        # Only one tree of daemon, web server and runs at a time; otherwise a file's tests stay together.
+        group = (
+            "process-trees" if item.get_closest_marker("e2e") else str(item.path.relative_to(config.rootpath))
+        )
+        item.add_marker(pytest.mark.xdist_group(group))
+        if without_shared and item.get_closest_marker("field"):
+            item.add_marker(skip_field)
+
+
+def _folder_rank(item: pytest.Item) -> int:
+    folders = [folder for folder in FOLDER_ORDER if folder in item.path.parts]
+    return FOLDER_ORDER.index(folders[0]) if folders else len(FOLDER_ORDER)
+
+
+@pytest.fixture(scope="session")
+def shared(pytestconfig: pytest.Config) -> Path:
+    """The folder ../shared with its cases and scans; a test that asks for it is marked `field`."""
+    folder = shared_folder(pytestconfig)
+    if not folder.is_dir():
+        pytest.skip(f"{NO_SHARED} (or set RECEIPTS_TEST_SHARED)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def chromium(pytestconfig: pytest.Config) -> Path:
+    """A Chromium to drive; installed where this is root on Debian, and skipped with the reason otherwise."""
+    found = find_chromium(pytestconfig.stash[TEST_SETTINGS].get("RECEIPTS_TEST_CHROMIUM"))
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock at 2026-11-28T08:00:00Z that moves only by `advance`."""
+    return FakeClock()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
+    """A real server: the one of RECEIPTS_TEST_POSTGRES_URL, or the wheel's own for this process."""
+    named = pytestconfig.stash[TEST_SETTINGS].get("RECEIPTS_TEST_POSTGRES_URL")
+    if named:
+        yield named_server(named)
+        return
+    with private_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """The server's own database, with the scheme postgresql+psycopg; for what needs just any database."""
+    return postgres_server.address
+
+
+@pytest.fixture
+def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
+    """The URL of an empty database of this test's own."""
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger file at the newest revision, from which each test takes a copy."""
+    path = tmp_path_factory.mktemp("template") / "ledger.db"
+    _migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres_server: PostgresServer) -> Iterator[str]:
+    """The name of a database at the newest revision, from which each test takes a copy."""
+    url = postgres_server.create_database()
+    _migrate(url)
+    yield url.partition("?")[0].rpartition("/")[2]
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture
+def sqlite_ledger_url(migrated_sqlite: Path, tmp_path: Path) -> str:
+    """The URL of a migrated SQLite ledger of this test's own."""
+    path = tmp_path / "ledger.db"
+    shutil.copyfile(migrated_sqlite, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def postgres_ledger_url(postgres_server: PostgresServer, migrated_postgres: str) -> Iterator[str]:
+    """The URL of a migrated PostgreSQL ledger of this test's own."""
+    url = postgres_server.create_database(template=migrated_postgres)
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def ledger_url(request: pytest.FixtureRequest) -> str:
+    """The URL of a migrated ledger, once on SQLite and once on PostgreSQL."""
+    return str(request.getfixturevalue(f"{request.param}_ledger_url"))
+
+
+@pytest.fixture
+def ledger(ledger_url: str, clock: FakeClock) -> Iterator[Ledger]:
+    """An open ledger, on each database, whose deciding time is the FakeClock's."""
+    from receipt_pipeline.ledger.engine import open_ledger
+
+    opened = open_ledger(ledger_url, clock=clock)
+    opened.migrate()
+    yield opened
+    opened.close()
+
+
+def _migrate(url: str) -> None:
+    """Bring an empty database to the newest revision and let go of it."""
+    from receipt_pipeline.ledger.engine import open_ledger
+
+    opened = open_ledger(url)
+    opened.migrate()
+    opened.close()

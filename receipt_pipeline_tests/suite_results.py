@@ -82,6 +82,11 @@ class SuiteRecorder:
         self.shared = shared
         self.tests: dict[str, TestOutcome] = {}
 
+    def pytest_sessionstart(self) -> None:
+        """Take an earlier result file away: a run that breaks off leaves none."""
+        if self.results is not None:
+            self.results.unlink(missing_ok=True)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the worst outcome of the three reports of a test."""
         name = report.nodeid.split("@")[0] if "@" in report.nodeid.rpartition("]")[2] else report.nodeid

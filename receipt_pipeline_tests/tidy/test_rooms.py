@@ -1,0 +1,53 @@
+"""Doors between rooms are the agreed ones, and every durable boundary carries its failure points."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from receipt_pipeline.core.failure_points import ALTERATIONS, BOUNDARIES
+from receipt_pipeline_tests.suite_results import PROJECT
+from receipt_pipeline_tests.tidy.tracked import python_files, text_of
+
+
+def product_text_outside(*rooms: str) -> str:
+    """Return the product's code without these rooms."""
+    return "\n".join(
+        text_of(path) for path in python_files("receipt_pipeline") if not set(rooms) & set(path.parts)
+    )
+
+
+def test_rooms_import_downward_only() -> None:
+    answer = subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_every_boundary_is_marked_before_and_after_in_the_code() -> None:
+    code = product_text_outside("core", "drill")
+    called = set(re.findall(r'\bpoint\(\s*f?"([a-z_]+\.(?:before|after))"', code))
+    wanted = {f"{name}.{side}" for name in BOUNDARIES for side in ("before", "after")}
+    assert wanted - called == set()
+
+
+def test_every_alteration_can_happen_in_the_code() -> None:
+    code = product_text_outside("core", "drill")
+    called = set(re.findall(r'\baltered\(\s*"([a-z_]+\.[a-z_]+)"', code))
+    assert ALTERATIONS - called == set()
+
+
+def test_only_the_dagster_room_goes_without_postponed_annotations() -> None:
+    # Dagster reads a context's type at run time.
+    postponed = [
+        path.name
+        for path in python_files("receipt_pipeline/defs")
+        if "from __future__ import annotations" in text_of(path)
+    ]
+    assert postponed == []

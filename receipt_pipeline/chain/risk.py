@@ -1,0 +1,82 @@
+"""Risk: from admitted features to a probability of tampering, by a pinned linear model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from receipt_pipeline.chain.artefact import read_artefact
+from receipt_pipeline.chain.values import Features, Risk
+from receipt_pipeline.core.errors import IdentityMismatch
+from receipt_pipeline.core.reasons import IDENTITY_MISMATCH
+
+MODEL_KIND = "logistic-regression/v1"
+PPM = 1_000_000
+CONTRIBUTION_DIGITS = 4
+LOG_ODDS_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RiskModel:
+    """A logistic regression over standardised features, with the contract it was approved for.
+
+    `features`, `mean`, `scale` and `coef` are parallel; `digest` is that of the model's bytes.
+    """
+
+    digest: str
+    contract: str
+    features: tuple[str, ...]
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+    coef: tuple[float, ...]
+    intercept: float
+
+
+def load_risk_model(source: Path | bytes, expected_digest: str) -> RiskModel:
+    """Load a risk model from canonical JSON that must hash to `expected_digest`.
+
+    Raises:
+        IdentityMismatch: IDENTITY.MISSING.v1 or IDENTITY.MISMATCH.v1; altered bytes are never used.
+    """
+    document = read_artefact(source, expected_digest=expected_digest, artefact="risk_model")
+    if document.get("kind") != MODEL_KIND:
+        raise IdentityMismatch(IDENTITY_MISMATCH, artefact="risk_model", detail="unknown kind of model")
+    model = RiskModel(
+        digest=expected_digest,
+        contract=document["contract"],
+        features=tuple(document["features"]),
+        mean=tuple(map(float, document["mean"])),
+        scale=tuple(map(float, document["scale"])),
+        coef=tuple(map(float, document["coef"])),
+        intercept=float(document["intercept"]),
+    )
+    assert len(model.features) == len(model.mean) == len(model.scale) == len(model.coef)
+    assert all(scale > 0 for scale in model.scale)
+    return model
+
+
+def score(model: RiskModel, features: Features) -> Risk:
+    """Return the probability of tampering in ppm, and contributions in log-odds, largest first.
+
+    Contributions are measured against the training mean, so that they and the intercept sum to
+    the log-odds. Plain Python floats and an exactly rounded sum keep equal features equal risks.
+
+    Raises:
+        IdentityMismatch: IDENTITY.MISMATCH.v1 when the features are under another contract.
+    """
+    if features.contract != model.contract:
+        raise IdentityMismatch(
+            IDENTITY_MISMATCH, artefact="feature_contract", expected=model.contract, found=features.contract
+        )
+    contributions = [
+        (name, coef * (features.values[name] - mean) / scale)
+        for name, mean, scale, coef in zip(model.features, model.mean, model.scale, model.coef, strict=True)
+    ]
+    log_odds = math.fsum([model.intercept, *(value for _, value in contributions)])
+    bounded = max(-LOG_ODDS_MAX, min(LOG_ODDS_MAX, log_odds))
+    ranked = sorted(
+        ((name, round(value, CONTRIBUTION_DIGITS)) for name, value in contributions),
+        key=lambda pair: (-abs(pair[1]), pair[0]),
+    )
+    return Risk(probability_ppm=round(PPM / (1.0 + math.exp(-bounded))), contributions=tuple(ranked))

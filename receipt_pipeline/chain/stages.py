@@ -1,0 +1,220 @@
+"""The chain: its ordered stages with their revisions, and the one run from bytes to outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from receipt_pipeline.chain.decode import DecodeLimits, decode_scan
+from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.features import CONTRACT, FEATURE_CONTRACT, admit, compute_features
+from receipt_pipeline.chain.ocr import OcrSettings, read_scan
+from receipt_pipeline.chain.policy import POLICY_CONTRACT, Policy, decide
+from receipt_pipeline.chain.risk import MODEL_KIND, RiskModel, score
+from receipt_pipeline.chain.values import (
+    DecodedScan,
+    Features,
+    OcrEngine,
+    Reading,
+    ReceiptFields,
+    Risk,
+    Verdict,
+)
+from receipt_pipeline.core.canonical import digest_of
+from receipt_pipeline.core.errors import IdentityMismatch, ScanRejected
+from receipt_pipeline.core.item_classes import ItemClass
+from receipt_pipeline.core.item_outcome import ItemOutcome
+from receipt_pipeline.core.reasons import FEATURES_REFUSED, IDENTITY_MISMATCH
+
+CONTRIBUTIONS_SHOWN = 5
+CONFIDENCE_DIGITS = 4
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage as the chain revision knows it: name, version, and every parameter that shapes output."""
+
+    name: str
+    version: str
+    parameters: Mapping[str, Any]
+
+    @property
+    def revision(self) -> str:
+        """Return the digest of the stage's name, version and parameters."""
+        return digest_of({"name": self.name, "version": self.version, "parameters": self.parameters})
+
+
+def stages_v1(settings: OcrSettings | None = None) -> tuple[Stage, ...]:
+    """Return the ordered stages of `chain-v1`, for these OCR settings or the chain's own."""
+    ocr = (settings if settings is not None else OcrSettings()).as_document()
+    contract = {"contract": FEATURE_CONTRACT, "bounds": [asdict(bound) for bound in CONTRACT]}
+    return (
+        Stage("decode", "1", asdict(DecodeLimits())),
+        Stage("ocr", "1", ocr),
+        Stage("extract", "1", {}),
+        Stage("features", "1", contract),
+        Stage("risk", "1", {"kind": MODEL_KIND}),
+        Stage("policy", "1", {"contract": POLICY_CONTRACT}),
+    )
+
+
+def chain_revision(stages: tuple[Stage, ...] | None = None) -> str:
+    """Return the digest over the ordered stages, OCR model digests included; `chain-v1` by default."""
+    ordered = stages_v1() if stages is None else stages
+    return digest_of([stage.revision for stage in ordered])
+
+
+class DecideFunction(Protocol):
+    """The policy stage bound to one policy."""
+
+    def __call__(
+        self,
+        *,
+        reading: Reading,
+        fields: ReceiptFields,
+        features: Features,
+        risk: Risk,
+        duplicate_bytes: bool,
+    ) -> Verdict: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BoundStage(Generic[F]):
+    """A stage with the function that runs it and the digest of the artefact that it uses, if any."""
+
+    stage: Stage
+    run: F
+    artefact_digest: str = ""
+
+    @property
+    def identity(self) -> str:
+        """Return the digest that must stay what it was when the chain was loaded."""
+        return digest_of({"revision": self.stage.revision, "artefact": self.artefact_digest})
+
+
+@dataclass(slots=True)
+class ChainParts:
+    """The six bound stages in the order in which they run."""
+
+    decode: BoundStage[Callable[[bytes], DecodedScan]]
+    ocr: BoundStage[Callable[[DecodedScan, Callable[[], None]], Reading]]
+    extract: BoundStage[Callable[[Reading], ReceiptFields]]
+    features: BoundStage[Callable[[Reading, ReceiptFields], Features]]
+    risk: BoundStage[Callable[[Features], Risk]]
+    policy: BoundStage[DecideFunction]
+
+
+def bind_stages(
+    stages: tuple[Stage, ...], *, engine: OcrEngine, model: RiskModel, policy: Policy
+) -> ChainParts:
+    """Bind the stages of `chain-v1` to a text reader, a verified risk model and a verified policy."""
+    decode, ocr, extract, features, risk, verdict = stages
+    return ChainParts(
+        decode=BoundStage(decode, decode_scan),
+        ocr=BoundStage(ocr, lambda scan, on_page: read_scan(scan, engine, on_page=on_page)),
+        extract=BoundStage(extract, extract_fields),
+        features=BoundStage(features, compute_features),
+        risk=BoundStage(risk, partial(score, model), model.digest),
+        policy=BoundStage(verdict, partial(decide, policy), policy.revision),
+    )
+
+
+class Chain:
+    """One loaded chain: every stage is held to the identity that it was loaded with.
+
+    Args:
+        parts: the bound stages; their identities are taken down here, once.
+    """
+
+    def __init__(self, parts: ChainParts) -> None:
+        self.parts = parts
+        self._loaded = {name: bound.identity for name, bound in _named(parts)}
+
+    def classify(self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None]) -> ItemOutcome:
+        """Run all stages over one scan; the same bytes give the same outcome digest.
+
+        Args:
+            data: the scan's bytes.
+            duplicate_bytes: whether acceptance found the same bytes under an earlier item.
+            on_page: called after each page that was read, as the sign of progress.
+        Raises:
+            IdentityMismatch: IDENTITY.MISMATCH.v1 when a stage is no longer the one loaded; no
+                output is given then.
+            StageFailed: when a stage gives no answer although the scan is acceptable.
+        """
+        try:
+            scan = self._held("decode", self.parts.decode)(data)
+        except ScanRejected as refused:
+            return self._final(_rejected(refused.reason.code, dict(refused.facts)))
+        reading = self._held("ocr", self.parts.ocr)(scan, on_page)
+        fields_read = self._held("extract", self.parts.extract)(reading)
+        features = self._held("features", self.parts.features)(reading, fields_read)
+        refused_names = admit(features)
+        if refused_names:
+            return self._final(_rejected(FEATURES_REFUSED.code, {"features": list(refused_names)}))
+        risk = self._held("risk", self.parts.risk)(features)
+        verdict = self._held("policy", self.parts.policy)(
+            reading=reading,
+            fields=fields_read,
+            features=features,
+            risk=risk,
+            duplicate_bytes=duplicate_bytes,
+        )
+        evidence = _evidence(scan, reading, features, risk)
+        return self._final(_classified(fields_read, risk, verdict, evidence))
+
+    def _held(self, name: str, bound: BoundStage[F]) -> F:
+        """Return the stage's function after proving that it is still the stage that was loaded."""
+        if bound.stage.name != name or bound.identity != self._loaded[name]:
+            raise IdentityMismatch(
+                IDENTITY_MISMATCH, artefact=f"stage {name}", expected=self._loaded[name], found=bound.identity
+            )
+        return bound.run
+
+    def _final(self, outcome: ItemOutcome) -> ItemOutcome:
+        """Give the outcome out only when all stages are still the loaded ones after the last has run."""
+        for name, bound in _named(self.parts):
+            self._held(name, bound)
+        return outcome
+
+
+def _named(parts: ChainParts) -> list[tuple[str, BoundStage[Any]]]:
+    return [(part.name, getattr(parts, part.name)) for part in fields(parts)]
+
+
+def _rejected(code: str, facts: dict[str, Any]) -> ItemOutcome:
+    plain = {name: value for name, value in facts.items() if isinstance(value, str | int | list)}
+    return ItemOutcome(item_class=ItemClass.REJECTED, reason_code=code, evidence=plain)
+
+
+def _classified(
+    fields_read: ReceiptFields, risk: Risk, verdict: Verdict, evidence: dict[str, Any]
+) -> ItemOutcome:
+    return ItemOutcome(
+        item_class=ItemClass.CLASSIFIED,
+        decision=verdict.decision,
+        risk_ppm=risk.probability_ppm,
+        fields=fields_read.as_document(),
+        reasons=verdict.reasons,
+        evidence=evidence,
+    )
+
+
+def _evidence(scan: DecodedScan, reading: Reading, features: Features, risk: Risk) -> dict[str, Any]:
+    """Return what explains an outcome: pages, text confidence, the strongest contributions."""
+    confidences = [line.confidence for line in reading.lines]
+    mean = round(sum(confidences) / len(confidences), CONFIDENCE_DIGITS) if confidences else None
+    return {
+        "kind": scan.kind,
+        "pages": len(scan.pages),
+        "blank_pages": list(reading.blank_pages),
+        "confidence_mean": mean,
+        "contributions": [
+            {"feature": name, "value": features.values[name], "log_odds": log_odds}
+            for name, log_odds in risk.contributions[:CONTRIBUTIONS_SHOWN]
+        ],
+    }

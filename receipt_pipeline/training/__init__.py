@@ -1,0 +1,1 @@
+"""Training: invented receipts, their tampering, and the risk models learned from them."""

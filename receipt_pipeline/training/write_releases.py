@@ -1,0 +1,100 @@
+"""Training: writes the shipped policies by digest and the release templates that name them.
+
+Run as `python -m receipt_pipeline.training.write_releases` after the models were learned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from receipt_pipeline.chain.features import FEATURE_CONTRACT
+from receipt_pipeline.chain.policy import POLICY_CONTRACT, REASONS_BY_STRENGTH
+from receipt_pipeline.chain.release import CHAIN_NAME_V1, MODELS_FOLDER, POLICIES_FOLDER, RELEASES_FOLDER
+from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
+
+ALL_CODES = tuple(sorted(reason.code for reason in REASONS_BY_STRENGTH))
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePlan:
+    """One shipped release: the model by its name, the limits of its policy, the alias set-up gives it."""
+
+    name: str
+    alias: str
+    limits: Mapping[str, int]
+
+
+PLANS = (
+    ReleasePlan(
+        name="2026-10",
+        alias="previous",
+        limits={"risk_review_ppm": 500_000, "ocr_confidence_min_ppm": 900_000, "sums_disagree_min": 1},
+    ),
+    ReleasePlan(
+        name="2026-11",
+        alias="production",
+        limits={"risk_review_ppm": 400_000, "ocr_confidence_min_ppm": 850_000, "sums_disagree_min": 2},
+    ),
+)
+
+
+def policy_document(plan: ReleasePlan) -> dict[str, Any]:
+    """Return the policy of one plan; every reason forces a review."""
+    return {
+        "contract": POLICY_CONTRACT,
+        "name": plan.name,
+        "review_codes": list(ALL_CODES),
+        "limits": dict(plan.limits),
+    }
+
+
+def models_by_name(directory: Path) -> dict[str, str]:
+    """Return the digest of each model by the name in its document."""
+    found: dict[str, str] = {}
+    for path in sorted(directory.glob("*.json")):
+        data = path.read_bytes()
+        name = json.loads(data)["name"]
+        assert name not in found, f"two models are named {name}"
+        found[name] = digest_of_bytes(data)
+    return found
+
+
+def write_releases(shipped: Path) -> None:
+    """Write policies and templates of all plans below `shipped`."""
+    models = models_by_name(shipped / MODELS_FOLDER)
+    for folder in (POLICIES_FOLDER, RELEASES_FOLDER):
+        (shipped / folder).mkdir(parents=True, exist_ok=True)
+    for plan in PLANS:
+        policy = canonical_json(policy_document(plan))
+        revision = digest_of_bytes(policy)
+        (shipped / POLICIES_FOLDER / f"{revision.removeprefix('sha256:')}.json").write_bytes(policy)
+        template = {
+            "name": plan.name,
+            "alias": plan.alias,
+            "chain": CHAIN_NAME_V1,
+            "feature_contract": FEATURE_CONTRACT,
+            "risk_model": models[plan.name],
+            "policy": revision,
+        }
+        text = json.dumps(template, indent=2) + "\n"
+        (shipped / RELEASES_FOLDER / f"{plan.name}.json").write_text(text, encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write what ships; print the names."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shipped", type=Path, default=Path("data"))
+    options = parser.parse_args(arguments)
+    write_releases(options.shipped)
+    sys.stdout.write(" ".join(plan.name for plan in PLANS) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,64 @@
+"""The documents show the house as it stands, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from receipt_pipeline.core.effect_lifecycle import EFFECT_PROTOCOLS
+from receipt_pipeline.core.job_lifecycle import JOB_TRANSITIONS, TerminalClass
+from receipt_pipeline.ledger import effect_tables, tables
+from receipt_pipeline_tests.suite_results import PROJECT
+from receipt_pipeline_tests.tidy.tracked import text_of, tracked_files
+
+ARCHITECTURE = PROJECT / "docs" / "architecture.md"
+
+
+def pages() -> list[Path]:
+    """Return the project's own texts."""
+    return [path for path in tracked_files() if path.suffix == ".md"]
+
+
+def section(title: str) -> str:
+    """Return one section of the architecture page."""
+    return text_of(ARCHITECTURE).partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_links_of_a_page_lead_to_files_that_exist(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text_of(page))
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_the_lifecycle_diagram_shows_the_table_of_transitions() -> None:
+    drawn = set(re.findall(r"^ +(\w+) --> (\w+): (\w+)$", section("The life of a job"), flags=re.MULTILINE))
+    table = {(source.value, target.value, event.value) for (source, event), target in JOB_TRANSITIONS.items()}
+    assert drawn == table
+
+
+def test_every_terminal_class_is_explained() -> None:
+    explained = set(re.findall(r"^\| \w+ \| (\w+) \|", section("The life of a job"), flags=re.MULTILINE))
+    assert explained - {"terminal"} == {terminal_class.value for terminal_class in TerminalClass}
+
+
+def test_every_effect_is_explained() -> None:
+    explained = set(re.findall(r"^\| ([a-z_]+) \|", section("Effects"), flags=re.MULTILINE)) - {"effect"}
+    assert explained == {protocol.kind.value for protocol in EFFECT_PROTOCOLS}
+
+
+def test_every_table_of_the_ledger_is_explained() -> None:
+    explained = set(re.findall(r"`(\w+)`", section("The ledger's tables")))
+    assert explained == set(tables.metadata.tables) | set(effect_tables.metadata.tables)
+
+
+def test_every_room_is_shown() -> None:
+    rooms = {
+        path.relative_to(PROJECT / "receipt_pipeline").parts[0]
+        for path in tracked_files()
+        if path.suffix == ".py" and path.is_relative_to(PROJECT / "receipt_pipeline")
+    } - {"__init__.py"}
+    shown = {name.rstrip("/") for name in re.findall(r"`([a-z_.]+/?)`", section("The house"))}
+    assert rooms - shown == set()

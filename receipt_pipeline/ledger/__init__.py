@@ -1,0 +1,1 @@
+"""The transactional truth: tables, guarded transitions, and the queries that read them."""

@@ -1,0 +1,287 @@
+"""Closes a job once: terminal record, effects, outbox message and balance in one transaction."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import insert, select, update
+
+from receipt_pipeline.core.effect_lifecycle import EffectDemand, EffectKind, EffectState
+from receipt_pipeline.core.item_classes import ItemClass, balances, count_classes
+from receipt_pipeline.core.job_lifecycle import (
+    CloseCause,
+    JobState,
+    Phase,
+    TerminalClass,
+    terminal_outcome,
+)
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.reasons import (
+    ALL_REJECTED,
+    ATTEMPTS_EXHAUSTED,
+    CANCELED_BY_CALLER,
+    CUTOFF_REACHED,
+    IDENTITY_MISMATCH,
+    PROCESSING_TIMEOUT,
+    QUEUE_AGE_REACHED,
+    REASONS,
+    UPLOAD_FAILED,
+    Reason,
+)
+from receipt_pipeline.ledger.effect_tables import effects, outbox
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
+from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.tables import attempts, items, jobs
+
+REASON_OF_CAUSE: dict[CloseCause, Reason] = {
+    CloseCause.CANCELED: CANCELED_BY_CALLER,
+    CloseCause.QUEUE_AGE: QUEUE_AGE_REACHED,
+    CloseCause.IDENTITY: IDENTITY_MISMATCH,
+    CloseCause.PUBLICATION: UPLOAD_FAILED,
+    CloseCause.CUTOFF: CUTOFF_REACHED,
+    CloseCause.TIMEOUT: PROCESSING_TIMEOUT,
+    CloseCause.EXHAUSTED: ATTEMPTS_EXHAUSTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedResult:
+    """A result object that was read back: its key, digest and size in bytes."""
+
+    key: str
+    digest: str
+    size_bytes: int
+
+
+def item_counts(tx: LedgerTransaction, job_id: str) -> dict[ItemClass, int]:
+    """Return the number of items per class; items without a class are left out."""
+    rows = tx.rows(
+        select(items.c.item_class, sa.func.count().label("n"))
+        .where(items.c.job_id == job_id)
+        .group_by(items.c.item_class)
+    )
+    counts = count_classes(())
+    for row in rows:
+        if row["item_class"] is not None:
+            counts[ItemClass(row["item_class"])] = row["n"]
+    return counts
+
+
+def settle_open_items(
+    tx: LedgerTransaction, job_id: str, *, begun: ItemClass, waiting: ItemClass, reason: Reason
+) -> None:
+    """Give every item without a class its final one: begun items and never begun ones apart."""
+    unfinished = sa.and_(items.c.job_id == job_id, items.c.item_class.is_(None))
+    now = tx.now()
+    for item_class, condition in (
+        (begun, items.c.begun_epoch.is_not(None)),
+        (waiting, items.c.begun_epoch.is_(None)),
+    ):
+        tx.execute(
+            update(items)
+            .where(unfinished)
+            .where(condition)
+            .values(item_class=item_class, reason_code=reason.code, finished_at=now)
+        )
+
+
+def close_attempt(
+    tx: LedgerTransaction,
+    job_id: str,
+    *,
+    lease_epoch: int,
+    outcome: str,
+    failure_class: str | None = None,
+    reason_code: str = "",
+    spent_budget: bool = False,
+    output_digest: str | None = None,
+) -> None:
+    """Close the attempt row of an epoch once; a closed one stays as it is."""
+    written = tx.execute(
+        update(attempts)
+        .where(attempts.c.job_id == job_id)
+        .where(attempts.c.lease_epoch == lease_epoch)
+        .where(attempts.c.closed_at.is_(None))
+        .values(
+            closed_at=tx.now(),
+            outcome=outcome,
+            failure_class=failure_class,
+            reason_code=reason_code,
+            spent_budget=spent_budget,
+            output_digest=output_digest,
+        )
+    )
+    if written.rowcount == 1:
+        append_event(
+            tx,
+            EventKind.ATTEMPT_CLOSED,
+            job_id=job_id,
+            lease_epoch=lease_epoch,
+            outcome=outcome,
+            failure_class=failure_class,
+            reason=reason_code or None,
+        )
+
+
+def write_terminal(
+    tx: LedgerTransaction,
+    *,
+    job: dict[str, Any],
+    guard: sa.ColumnElement[bool],
+    cause: CloseCause,
+    limits: ServiceLimits,
+    reason: Reason | None = None,
+    result: VerifiedResult | None = None,
+) -> bool:
+    """Write the one terminal record where the guard still holds; False when it no longer does.
+
+    Item classes must balance (asserted); unresolved items get their investigation, the effects
+    and the outbox message their rows, all in the caller's transaction.
+    """
+    job_id = job["job_id"]
+    counts = item_counts(tx, job_id)
+    assert balances(requested=job["items_requested"], counts=counts), (job_id, counts)
+    state, terminal_class = terminal_outcome(counts, cause, object_verified=result is not None)
+    code = _reason_code(terminal_class, cause, reason)
+    now = tx.now()
+    published = state is JobState.SUCCEEDED and result is not None
+    written = tx.execute(
+        update(jobs)
+        .where(jobs.c.job_id == job_id)
+        .where(guard)
+        .values(
+            state=state,
+            phase=Phase.CLOSED,
+            terminal_class=terminal_class,
+            reason_code=code,
+            terminal_at=now,
+            lease_epoch=jobs.c.lease_epoch + (0 if published else 1),
+            lease_owner=None,
+            lease_expires_at=None,
+            retry_at=None,
+            wave_id=None,
+            result_key=result.key if published and result else None,
+            result_digest=result.digest if published and result else None,
+            result_size_bytes=result.size_bytes if published and result else None,
+            settled_at=None if published and job["review_tasks"] == EffectDemand.REQUIRED else now,
+        )
+    )
+    if written.rowcount == 0:
+        return False
+    append_event(
+        tx,
+        EventKind.TERMINAL,
+        job_id=job_id,
+        tenant=job["tenant"],
+        lease_epoch=job["lease_epoch"],
+        state=state.value,
+        terminal_class=terminal_class.value,
+        reason=code or None,
+        result_digest=result.digest if published and result else None,
+        items={name.value: count for name, count in counts.items() if count},
+    )
+    _own_unresolved(tx, job, counts, limits)
+    _record_effects(tx, job, state=state, now=now, limits=limits)
+    _append_message(tx, job, state=state, terminal_class=terminal_class, code=code, result=result)
+    return True
+
+
+def _reason_code(terminal_class: TerminalClass, cause: CloseCause, reason: Reason | None) -> str:
+    if terminal_class is TerminalClass.COMPLETE:
+        return ""
+    if terminal_class is TerminalClass.REJECTED:
+        return ALL_REJECTED.code
+    given = reason or REASON_OF_CAUSE.get(cause)
+    return given.code if given else ""
+
+
+def _own_unresolved(
+    tx: LedgerTransaction, job: dict[str, Any], counts: dict[ItemClass, int], limits: ServiceLimits
+) -> None:
+    if not counts[ItemClass.UNRESOLVED]:
+        return
+    rows = tx.rows(
+        select(items.c.item_id, items.c.reason_code)
+        .where(items.c.job_id == job["job_id"])
+        .where(items.c.item_class == ItemClass.UNRESOLVED)
+        .order_by(items.c.ordinal)
+    )
+    open_investigation(
+        tx,
+        InvestigationKind.UNRESOLVED_ITEMS,
+        subject=job["job_id"],
+        job_id=job["job_id"],
+        reason=REASONS.get(rows[0]["reason_code"], ATTEMPTS_EXHAUSTED),
+        suspected_effect="none: the items have no outcome and nothing of them was sent on",
+        allowed_repair="submit the unresolved items again as a linked job under the same pins",
+        limits=limits,
+        evidence={"item_ids": [row["item_id"] for row in rows], "unresolved": len(rows)},
+    )
+
+
+def _record_effects(
+    tx: LedgerTransaction, job: dict[str, Any], *, state: JobState, now: dt.datetime, limits: ServiceLimits
+) -> None:
+    """Write the intents of what follows: review tasks of a success, notification of every ending."""
+    wanted = []
+    if state is JobState.SUCCEEDED and job["review_tasks"] != EffectDemand.NONE:
+        wanted.append((EffectKind.REVIEW_TASKS, job["review_tasks"]))
+    if job["notification"] != EffectDemand.NONE:
+        wanted.append((EffectKind.NOTIFICATION, job["notification"]))
+    for kind, demand in wanted:
+        key = f"{job['job_id']}:{kind.value}"
+        tx.execute(
+            insert(effects).values(
+                effect_id=key,
+                job_id=job["job_id"],
+                lease_epoch=job["lease_epoch"],
+                kind=kind,
+                required=demand == EffectDemand.REQUIRED,
+                idempotency_key=key,
+                state=EffectState.INTENDED,
+                intended_at=now,
+                updated_at=now,
+                deadline_at=now + dt.timedelta(seconds=limits.effect_deadline_s),
+            )
+        )
+
+
+def _append_message(
+    tx: LedgerTransaction,
+    job: dict[str, Any],
+    *,
+    state: JobState,
+    terminal_class: TerminalClass,
+    code: str,
+    result: VerifiedResult | None,
+) -> None:
+    if job["notification"] == EffectDemand.NONE:
+        return
+    now = tx.now()
+    message_id = f"msg_{job['job_id']}"
+    tx.execute(
+        insert(outbox).values(
+            message_id=message_id,
+            job_id=job["job_id"],
+            tenant=job["tenant"],
+            kind="job.terminal",
+            payload={
+                "job_id": job["job_id"],
+                "state": state.value,
+                "terminal_class": terminal_class.value,
+                "reason": code,
+                "result_digest": result.digest if result and state is JobState.SUCCEEDED else None,
+                "terminal_at": now.isoformat(),
+            },
+            state="due",
+            created_at=now,
+            due_at=now,
+        )
+    )
+    append_event(
+        tx, EventKind.MESSAGE_CREATED, job_id=job["job_id"], tenant=job["tenant"], message_id=message_id
+    )

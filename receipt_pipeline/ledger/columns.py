@@ -1,0 +1,35 @@
+"""Column types that hold the same values on both databases."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import types
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+MICROSECOND = dt.timedelta(microseconds=1)
+
+
+class UtcMicros(types.TypeDecorator[dt.datetime]):
+    """An aware UTC time as integer microseconds since 1970: exact, sortable, alike everywhere."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: dt.datetime | None, dialect: Any) -> int | None:
+        """Return microseconds. Raises ValueError on a naive time."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("naive time")
+        return (value - EPOCH) // MICROSECOND
+
+    def process_result_value(self, value: int | None, dialect: Any) -> dt.datetime | None:
+        """Return the aware UTC time."""
+        return None if value is None else EPOCH + value * MICROSECOND
+
+
+# SQLite numbers rows by itself only in a plain INTEGER primary key.
+Sequence64 = sa.BigInteger().with_variant(sa.Integer(), "sqlite")

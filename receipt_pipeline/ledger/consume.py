@@ -1,0 +1,149 @@
+"""The review system's writes: consumed events and one task per decision ID, in one transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+
+from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
+from receipt_pipeline.core.item_classes import ItemClass
+from receipt_pipeline.core.item_outcome import Decision
+from receipt_pipeline.core.job_lifecycle import JobState
+from receipt_pipeline.core.reasons import Reason
+from receipt_pipeline.ledger.effect_tables import consumed, effects, quarantine, review_tasks
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.settlement import settle_if_done
+from receipt_pipeline.ledger.tables import items, jobs
+
+TASK_OPEN = "open"
+AUTO_CLEARED = "auto_cleared"
+TASK_DONE = "done"
+
+
+def due_consumption(
+    tx: LedgerTransaction, *, at_most: int, job_id: str | None = None
+) -> list[dict[str, Any]]:
+    """Return verified successes whose review tasks are not made yet and that nothing holds."""
+    held = select(quarantine.c.job_id).where(quarantine.c.state == "open")
+    query = (
+        select(jobs)
+        .join(effects, effects.c.job_id == jobs.c.job_id)
+        .where(effects.c.kind == EffectKind.REVIEW_TASKS)
+        .where(effects.c.state.in_([EffectState.INTENDED, EffectState.UNKNOWN, EffectState.FAILED]))
+        .where(jobs.c.state == JobState.SUCCEEDED)
+        .where(jobs.c.job_id.not_in(held))
+        .order_by(jobs.c.terminal_at)
+        .limit(at_most)
+    )
+    return tx.rows(query.where(jobs.c.job_id == job_id) if job_id else query)
+
+
+def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
+    """Create one task per decision ID of a verified success; returns how many were new.
+
+    `clear` decisions are created closed (`auto_cleared`), so that tasks = decisions (D12).
+    The caller has verified the object against the ledger before this transaction.
+    """
+    now = tx.now()
+    made = 0
+    rows = tx.rows(
+        select(items)
+        .where(items.c.job_id == job["job_id"])
+        .where(items.c.item_class == ItemClass.CLASSIFIED)
+        .order_by(items.c.ordinal)
+    )
+    for item in rows:
+        known = tx.row(
+            select(review_tasks.c.decision_id).where(review_tasks.c.decision_id == item["decision_id"])
+        )
+        if known is not None:
+            continue
+        cleared = item["decision"] == Decision.CLEAR
+        tx.execute(
+            insert(review_tasks).values(
+                decision_id=item["decision_id"],
+                job_id=job["job_id"],
+                tenant=job["tenant"],
+                ordinal=item["ordinal"],
+                item_id=item["item_id"],
+                decision=item["decision"],
+                reasons=item["reasons"],
+                result_digest=job["result_digest"],
+                outcome_digest=item["outcome_digest"],
+                state=AUTO_CLEARED if cleared else TASK_OPEN,
+                created_at=now,
+                closed_at=now if cleared else None,
+            )
+        )
+        made += 1
+    tx.execute(
+        update(effects)
+        .where(effects.c.job_id == job["job_id"])
+        .where(effects.c.kind == EffectKind.REVIEW_TASKS)
+        .where(effects.c.state != EffectState.COMMITTED)
+        .values(
+            state=EffectState.COMMITTED,
+            provider_reference=f"{len(rows)} decisions",
+            committed_at=now,
+            updated_at=now,
+        )
+    )
+    settle_if_done(tx, job["job_id"])
+    return made
+
+
+def record_consumed(
+    tx: LedgerTransaction,
+    *,
+    event_id: str,
+    job_id: str,
+    event_kind: str,
+    source: str,
+    outcome: str,
+    result_digest: str | None = None,
+    reason: Reason | None = None,
+    tasks_made: int = 0,
+) -> None:
+    """Record one received event and what it led to: acted, duplicate, late, conflict, unverified."""
+    tx.execute(
+        insert(consumed).values(
+            event_id=event_id,
+            job_id=job_id,
+            event_kind=event_kind,
+            source=source,
+            result_digest=result_digest,
+            outcome=outcome,
+            reason_code=reason.code if reason else "",
+            tasks_made=tasks_made,
+            received_at=tx.now(),
+        )
+    )
+    append_event(
+        tx, EventKind.CONSUMED, job_id=job_id, event_id=event_id, outcome=outcome, tasks_made=tasks_made
+    )
+
+
+def times_consumed(tx: LedgerTransaction, *, job_id: str, outcome: str = "acted") -> int:
+    """Return how often events of a job ended in the given outcome."""
+    query = select(func.count()).select_from(consumed).where(consumed.c.job_id == job_id)
+    return int(tx.scalar(query.where(consumed.c.outcome == outcome)) or 0)
+
+
+def close_review_task(tx: LedgerTransaction, *, decision_id: str, by: str) -> bool:
+    """Mark an open task as done by a reviewer; False when it is not open."""
+    written = tx.execute(
+        update(review_tasks)
+        .where(review_tasks.c.decision_id == decision_id)
+        .where(review_tasks.c.state == TASK_OPEN)
+        .values(state=TASK_DONE, closed_at=tx.now())
+    )
+    if written.rowcount == 1:
+        row = tx.row(select(review_tasks).where(review_tasks.c.decision_id == decision_id))
+        assert row is not None
+        append_event(
+            tx, EventKind.EFFECT_CHANGED, job_id=row["job_id"], task=decision_id, state=TASK_DONE, by=by
+        )
+        return True
+    return False

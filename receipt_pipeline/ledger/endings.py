@@ -1,0 +1,139 @@
+"""Endings that need no worker: expiry, cancellation, overrun; each one conditional UPDATE."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from sqlalchemy import or_, select, update
+
+from receipt_pipeline.core.item_classes import ItemClass
+from receipt_pipeline.core.job_lifecycle import HELD_PHASES, TERMINAL_STATES, CloseCause, JobState
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.reasons import CANCELED_BY_CALLER, ITEM_OVERTAKEN, QUEUE_AGE_REACHED
+from receipt_pipeline.ledger.closing import close_attempt, settle_open_items, write_terminal
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.losses import begin_closing, read_job
+from receipt_pipeline.ledger.tables import items, jobs
+
+
+def expire_job(tx: LedgerTransaction, *, job_id: str, limits: ServiceLimits) -> bool:
+    """Expire a job that waited past its queue deadline; False when it was claimed or closed first.
+
+    The guard is the exact complement of the first claim's: 47 is accepted, 48 expires.
+    """
+    job = read_job(tx, job_id, lock=True)
+    if job is None or job["state"] != JobState.ACCEPTED or job["queue_deadline"] >= tx.now():
+        return False
+    settle_open_items(
+        tx, job_id, begun=ItemClass.EXPIRED, waiting=ItemClass.EXPIRED, reason=QUEUE_AGE_REACHED
+    )
+    guard = (jobs.c.state == JobState.ACCEPTED) & (jobs.c.queue_deadline < tx.now())
+    return write_terminal(tx, job=job, guard=guard, cause=CloseCause.QUEUE_AGE, limits=limits)
+
+
+def overdue_job_ids(tx: LedgerTransaction, *, at_most: int) -> list[str]:
+    """Return accepted jobs past their queue deadline, oldest deadline first."""
+    query = (
+        select(jobs.c.job_id)
+        .where(jobs.c.state == JobState.ACCEPTED)
+        .where(jobs.c.queue_deadline < tx.now())
+        .order_by(jobs.c.queue_deadline)
+        .limit(at_most)
+    )
+    return [row["job_id"] for row in tx.rows(query)]
+
+
+def cancel_job(tx: LedgerTransaction, *, job_id: str, limits: ServiceLimits) -> dict[str, Any] | None:
+    """Cancel an open job and fence its worker; what was finished keeps its class.
+
+    Returns the job's row before the cancellation, None when it was already terminal.
+    """
+    job = read_job(tx, job_id, lock=True)
+    if job is None or job["state"] in TERMINAL_STATES:
+        return None
+    settle_open_items(
+        tx, job_id, begun=ItemClass.CANCELLED, waiting=ItemClass.CANCELLED, reason=CANCELED_BY_CALLER
+    )
+    guard = (jobs.c.state == job["state"]) & (jobs.c.lease_epoch == job["lease_epoch"])
+    closed = write_terminal(tx, job=job, guard=guard, cause=CloseCause.CANCELED, limits=limits)
+    assert closed, "the row was locked"
+    close_attempt(
+        tx,
+        job_id,
+        lease_epoch=job["lease_epoch"],
+        outcome="canceled",
+        reason_code=CANCELED_BY_CALLER.code,
+    )
+    return job
+
+
+def overtake_items(tx: LedgerTransaction, job_id: str) -> None:
+    """Class what a limit overtook: begun items are unresolved, never begun ones expired (D4)."""
+    settle_open_items(
+        tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.EXPIRED, reason=ITEM_OVERTAKEN
+    )
+
+
+def overtake_job(tx: LedgerTransaction, *, job_id: str, cause: CloseCause) -> None:
+    """Leave an unowned running job to closing attempts."""
+    overtake_items(tx, job_id)
+    begin_closing(tx, job_id, cause=cause)
+
+
+def overrun_job(
+    tx: LedgerTransaction, *, job_id: str, seen_epoch: int, cause: CloseCause, grace_s: float
+) -> bool:
+    """Take a job away from a worker that did not close within the grace; False when it moved on."""
+    limit = tx.now() - dt.timedelta(seconds=grace_s)
+    job = read_job(tx, job_id, lock=True)
+    if job is None:
+        return False
+    written = tx.execute(
+        update(jobs)
+        .where(jobs.c.job_id == job_id)
+        .where(jobs.c.state == JobState.RUNNING)
+        .where(jobs.c.lease_epoch == seen_epoch)
+        .where(jobs.c.close_cause.is_(None))
+        .where(jobs.c.phase.not_in(HELD_PHASES))
+        .where(or_(jobs.c.processing_deadline <= limit, jobs.c.cutoff_at <= limit))
+        .values(lease_epoch=jobs.c.lease_epoch + 1, lease_owner=None, lease_expires_at=None, wave_id=None)
+    )
+    if written.rowcount == 0:
+        return False
+    close_attempt(tx, job_id, lease_epoch=seen_epoch, outcome="overrun", reason_code=ITEM_OVERTAKEN.code)
+    overtake_job(tx, job_id=job_id, cause=cause)
+    return True
+
+
+def overrunning_jobs(tx: LedgerTransaction, *, grace_s: float, at_most: int) -> list[dict[str, Any]]:
+    """Return running jobs whose worker is past a limit and its grace."""
+    limit = tx.now() - dt.timedelta(seconds=grace_s)
+    query = (
+        select(jobs.c.job_id, jobs.c.lease_epoch, jobs.c.processing_deadline, jobs.c.cutoff_at)
+        .where(jobs.c.state == JobState.RUNNING)
+        .where(jobs.c.close_cause.is_(None))
+        .where(jobs.c.phase.not_in(HELD_PHASES))
+        .where(or_(jobs.c.processing_deadline <= limit, jobs.c.cutoff_at <= limit))
+        .limit(at_most)
+    )
+    return tx.rows(query)
+
+
+def expired_leases(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
+    """Return running jobs whose lease ended without a release."""
+    query = (
+        select(jobs.c.job_id, jobs.c.lease_epoch)
+        .where(jobs.c.state == JobState.RUNNING)
+        .where(jobs.c.lease_owner.is_not(None))
+        .where(jobs.c.lease_expires_at <= tx.now())
+        .order_by(jobs.c.lease_expires_at)
+        .limit(at_most)
+    )
+    return tx.rows(query)
+
+
+def unfinished_items(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:
+    """Return the job's items that have no class yet, in order."""
+    query = select(items).where(items.c.job_id == job_id).where(items.c.item_class.is_(None))
+    return tx.rows(query.order_by(items.c.ordinal))

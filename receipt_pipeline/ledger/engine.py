@@ -1,0 +1,199 @@
+"""Opens the ledger: engine per database, bounded waits, transactions, and the deciding clock."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from receipt_pipeline.core.errors import LedgerUnavailable
+from receipt_pipeline.core.reasons import LEDGER_UNAVAILABLE
+from receipt_pipeline.ledger.columns import EPOCH, MICROSECOND
+from receipt_pipeline.ledger.tables import events
+
+BEGIN_TRIES_MAX = 6
+BUSY_TIMEOUT_MS = 5_000
+
+
+class Clock(Protocol):
+    """A source of aware UTC time; tests inject their own."""
+
+    def now(self) -> dt.datetime:
+        """Return the current aware UTC time."""
+
+
+class HostClock:
+    """The clock of this host, for SQLite, where ledger and worker share one machine."""
+
+    def now(self) -> dt.datetime:
+        """Return the host's aware UTC time."""
+        return dt.datetime.now(dt.UTC)
+
+
+class LedgerTransaction:
+    """One transaction: statements in, rows out, and the only clock that decides."""
+
+    def __init__(self, connection: sa.Connection, clock: Clock | None) -> None:
+        self._connection = connection
+        self._clock = clock
+
+    @property
+    def skips_locked_rows(self) -> bool:
+        """Tell whether FOR UPDATE SKIP LOCKED has a meaning here."""
+        return self._connection.dialect.name == "postgresql"
+
+    def execute(self, statement: sa.Executable, parameters: Any = None) -> sa.CursorResult[Any]:
+        """Run a statement and return its cursor result."""
+        result = self._connection.execute(statement, parameters)
+        assert isinstance(result, sa.CursorResult)
+        return result
+
+    def rows(self, statement: sa.Executable, parameters: Any = None) -> list[dict[str, Any]]:
+        """Run a query and return its rows as dictionaries."""
+        return [dict(row) for row in self._connection.execute(statement, parameters).mappings()]
+
+    def row(self, statement: sa.Executable, parameters: Any = None) -> dict[str, Any] | None:
+        """Run a query and return its first row, or None."""
+        found = self._connection.execute(statement, parameters).mappings().first()
+        return None if found is None else dict(found)
+
+    def scalar(self, statement: sa.Executable, parameters: Any = None) -> Any:
+        """Run a query and return the first column of its first row."""
+        return self._connection.execute(statement, parameters).scalar()
+
+    def now(self) -> dt.datetime:
+        """Return the deciding time: the database's clock, or the host's, never before the newest event."""
+        if self._clock is None:
+            micros = self._connection.execute(
+                sa.text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)")
+            ).scalar()
+            return EPOCH + int(micros or 0) * MICROSECOND
+        newest = self._connection.execute(
+            sa.select(events.c.at).order_by(events.c.seq.desc()).limit(1)
+        ).scalar()
+        now = self._clock.now()
+        return now if newest is None or now >= newest else newest
+
+
+class Ledger:
+    """The one ledger: every door and service is handed it, nobody else opens the database."""
+
+    def __init__(self, engine: sa.Engine, *, clock: Clock | None) -> None:
+        self.engine = engine
+        self._clock = clock
+
+    @contextmanager
+    def transaction(self) -> Iterator[LedgerTransaction]:
+        """Open a writing transaction; it commits at the end and rolls back on any error.
+
+        Raises:
+            LedgerUnavailable: after bounded tries; nothing was written.
+        """
+        with self._connected(read_only=False) as connection:
+            try:
+                yield LedgerTransaction(connection, self._clock)
+                connection.commit()
+            except sa.exc.OperationalError as error:
+                connection.rollback()
+                raise LedgerUnavailable(LEDGER_UNAVAILABLE, cause=type(error.orig).__name__) from error
+            except BaseException:
+                connection.rollback()
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[LedgerTransaction]:
+        """Open a reading transaction: one snapshot, never behind the writer."""
+        with self._connected(read_only=True) as connection:
+            try:
+                yield LedgerTransaction(connection, self._clock)
+            except sa.exc.OperationalError as error:
+                raise LedgerUnavailable(LEDGER_UNAVAILABLE, cause=type(error.orig).__name__) from error
+            finally:
+                connection.rollback()
+
+    @contextmanager
+    def _connected(self, *, read_only: bool) -> Iterator[sa.Connection]:
+        connection = self._begin(read_only=read_only)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def _begin(self, *, read_only: bool) -> sa.Connection:
+        """Connect and begin, again within a bound when the database is locked or away."""
+        for tried in range(1, BEGIN_TRIES_MAX + 1):
+            connection: sa.Connection | None = None
+            try:
+                connection = self.engine.connect()
+                if read_only:
+                    connection = connection.execution_options(read_only=True, **self._snapshot_options())
+                connection.begin()
+                return connection
+            except sa.exc.OperationalError as error:
+                if connection is not None:
+                    connection.close()
+                if tried == BEGIN_TRIES_MAX:
+                    raise LedgerUnavailable(LEDGER_UNAVAILABLE, tries=tried) from error
+                time.sleep(0.05 * 2**tried * (0.5 + random.random()))
+        raise AssertionError("unreachable")
+
+    def _snapshot_options(self) -> dict[str, Any]:
+        # One snapshot for several queries; SQLite's readers have it by nature.
+        if self.engine.dialect.name == "postgresql":
+            return {"isolation_level": "REPEATABLE READ"}
+        return {}
+
+    def migrate(self) -> None:
+        """Bring the schema to this version; safe to repeat."""
+        from receipt_pipeline.ledger.migrate import upgrade
+
+        upgrade(self.engine)
+
+    def close(self) -> None:
+        """Return every connection."""
+        self.engine.dispose()
+
+
+def open_ledger(url: str, *, clock: Clock | None = None) -> Ledger:
+    """Open a ledger by SQLAlchemy URL: `sqlite:///path` or `postgresql+psycopg://…`.
+
+    On PostgreSQL the database's clock decides unless a clock is injected.
+    """
+    if url.startswith("sqlite"):
+        return Ledger(_sqlite_engine(url), clock=clock or HostClock())
+    engine = sa.create_engine(url, pool_pre_ping=True, pool_size=4, max_overflow=4)
+    return Ledger(engine, clock=clock)
+
+
+def _sqlite_engine(url: str) -> sa.Engine:
+    path = sa.make_url(url).database
+    if path and path != ":memory:":
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "isolation_level": None})
+
+    @event.listens_for(engine, "connect")
+    def _pragmas(dbapi_connection: Any, _record: Any) -> None:
+        cursor = dbapi_connection.cursor()
+        for pragma in (
+            f"busy_timeout={BUSY_TIMEOUT_MS}",
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+        ):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        # A deferred transaction that reads and then writes fails at once when another wrote meanwhile.
+        read_only = connection.get_execution_options().get("read_only")
+        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+    return engine

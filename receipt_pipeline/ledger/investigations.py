@@ -1,0 +1,184 @@
+"""Owned, dated, open questions about jobs: the only alternative to a terminal record."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.reasons import (
+    INVESTIGATION_CLOSED,
+    INVESTIGATION_UNKNOWN_OWNER,
+    NOT_FOUND,
+    Reason,
+)
+from receipt_pipeline.ledger.effect_tables import investigations
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
+from receipt_pipeline.ledger.tables import jobs
+
+
+class InvestigationKind(StrEnum):
+    """What an investigation is about; the rota names an owner per kind."""
+
+    UNRESOLVED_ITEMS = "unresolved_items"
+    UNKNOWN_EFFECT = "unknown_effect"
+    DIVERGENT_OUTPUT = "divergent_output"
+    MISSING_OBJECT = "missing_object"
+    ALTERED_OBJECT = "altered_object"
+    ORPHAN_OBJECT = "orphan_object"
+    EFFECT_GAP = "effect_gap"
+    MISSING_TERMINAL = "missing_terminal"
+    UNBALANCED = "unbalanced"
+
+
+OPEN = "open"
+RESOLVED = "resolved"
+
+
+def open_investigation(
+    tx: LedgerTransaction,
+    kind: InvestigationKind,
+    *,
+    subject: str,
+    job_id: str | None,
+    reason: Reason,
+    suspected_effect: str,
+    allowed_repair: str,
+    limits: ServiceLimits,
+    evidence: Mapping[str, Any] | None = None,
+) -> str:
+    """Open one investigation per (kind, subject) with owner and deadline; returns its id.
+
+    Asking again returns the first one, open or resolved: a settled question is not reopened
+    without new evidence, which makes a new subject.
+    """
+    known = tx.row(
+        select(investigations.c.investigation_id, investigations.c.state, investigations.c.evidence)
+        .where(investigations.c.kind == kind)
+        .where(investigations.c.subject == subject)
+    )
+    if known is not None:
+        return _with_evidence(tx, known, evidence or {})
+    job = tx.row(select(jobs.c.tenant, jobs.c.checkpoint).where(jobs.c.job_id == job_id)) if job_id else None
+    now = tx.now()
+    investigation_id = new_id(tx, "inv")
+    owner = limits.owner_of(kind)
+    tx.execute(
+        insert(investigations).values(
+            investigation_id=investigation_id,
+            job_id=job_id,
+            kind=kind,
+            subject=subject,
+            owner=owner,
+            escalation=limits.escalation,
+            state=OPEN,
+            opened_at=now,
+            deadline_at=now + dt.timedelta(seconds=limits.investigation_deadline_s),
+            reason_code=reason.code,
+            suspected_effect=suspected_effect,
+            last_safe_checkpoint=job["checkpoint"] if job else None,
+            allowed_repair=allowed_repair,
+            evidence=dict(evidence or {}),
+        )
+    )
+    append_event(
+        tx,
+        EventKind.INVESTIGATION_OPENED,
+        job_id=job_id,
+        tenant=job["tenant"] if job else "",
+        investigation_id=investigation_id,
+        investigation_kind=kind.value,
+        owner=owner,
+        reason=reason.code,
+    )
+    return investigation_id
+
+
+def _with_evidence(tx: LedgerTransaction, known: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
+    """Let an open investigation carry the newest evidence; a resolved one keeps what was decided on."""
+    merged = dict(known["evidence"]) | dict(evidence)
+    if known["state"] == OPEN and merged != known["evidence"]:
+        tx.execute(
+            update(investigations)
+            .where(investigations.c.investigation_id == known["investigation_id"])
+            .values(evidence=merged)
+        )
+    return str(known["investigation_id"])
+
+
+def _one(tx: LedgerTransaction, investigation_id: str) -> dict[str, Any]:
+    row = tx.row(select(investigations).where(investigations.c.investigation_id == investigation_id))
+    if row is None:
+        raise NotFound(NOT_FOUND, investigation_id=investigation_id)
+    return row
+
+
+def assign_investigation(
+    tx: LedgerTransaction, investigation_id: str, *, owner: str, by: str, limits: ServiceLimits
+) -> None:
+    """Give an open investigation to an active principal.
+
+    Raises:
+        InputRefused: INVESTIGATION.OWNER_INACTIVE.v1. NotAllowed: it is already resolved.
+    """
+    row = _one(tx, investigation_id)
+    if owner not in limits.principals:
+        raise InputRefused(INVESTIGATION_UNKNOWN_OWNER, owner=owner)
+    written = tx.execute(
+        update(investigations)
+        .where(investigations.c.investigation_id == investigation_id)
+        .where(investigations.c.state == OPEN)
+        .values(owner=owner)
+    )
+    if written.rowcount == 0:
+        raise NotAllowed(INVESTIGATION_CLOSED, investigation_id=investigation_id)
+    append_event(
+        tx,
+        EventKind.INVESTIGATION_ASSIGNED,
+        job_id=row["job_id"],
+        investigation_id=investigation_id,
+        owner=owner,
+        by=by,
+    )
+
+
+def resolve_investigation(tx: LedgerTransaction, investigation_id: str, *, resolution: str, by: str) -> None:
+    """Close an investigation with a recorded decision; the same decision again changes nothing."""
+    row = _one(tx, investigation_id)
+    written = tx.execute(
+        update(investigations)
+        .where(investigations.c.investigation_id == investigation_id)
+        .where(investigations.c.state == OPEN)
+        .values(state=RESOLVED, resolution=resolution, resolved_by=by, resolved_at=tx.now())
+    )
+    if written.rowcount == 0:
+        if row["resolution"] == resolution:
+            return
+        raise NotAllowed(INVESTIGATION_CLOSED, investigation_id=investigation_id)
+    append_event(
+        tx,
+        EventKind.INVESTIGATION_RESOLVED,
+        job_id=row["job_id"],
+        investigation_id=investigation_id,
+        resolution=resolution,
+        by=by,
+    )
+
+
+def list_investigations(tx: LedgerTransaction, *, only_open: bool) -> list[dict[str, Any]]:
+    """Return investigations, those with the nearest deadline first."""
+    query = select(investigations).order_by(investigations.c.deadline_at, investigations.c.investigation_id)
+    if only_open:
+        query = query.where(investigations.c.state == OPEN)
+    return tx.rows(query)
+
+
+def is_owned(row: Mapping[str, Any], *, now: dt.datetime, principals: frozenset[str]) -> bool:
+    """Tell whether an open investigation has an active owner and lies inside its deadline (D13)."""
+    return row["owner"] in principals and row["deadline_at"] >= now

@@ -1,0 +1,80 @@
+"""The append-only journal: every change that the report shows, in the transaction that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import insert, update
+from ulid import ULID
+
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.tables import events, jobs
+
+
+class EventKind(StrEnum):
+    """What the journal records."""
+
+    RELEASE_APPROVED = "release_approved"
+    RELEASE_RETIRED = "release_retired"
+    ALIAS_MOVED = "alias_moved"
+    ACCEPTED = "accepted"
+    REPLAYED = "replayed"
+    CLAIMED = "claimed"
+    PHASE_CHANGED = "phase_changed"
+    ITEM_FINISHED = "item_finished"
+    ITEM_LOST = "item_lost"
+    ATTEMPT_CLOSED = "attempt_closed"
+    WRITE_REFUSED = "write_refused"
+    CLOSING = "closing"
+    RESULT_INTENDED = "result_intended"
+    TERMINAL = "terminal"
+    MESSAGE_CREATED = "message_created"
+    DELIVERY = "delivery"
+    CONSUMED = "consumed"
+    EFFECT_CHANGED = "effect_changed"
+    SETTLED = "settled"
+    QUARANTINED = "quarantined"
+    QUARANTINE_RESOLVED = "quarantine_resolved"
+    INVESTIGATION_OPENED = "investigation_opened"
+    INVESTIGATION_ASSIGNED = "investigation_assigned"
+    INVESTIGATION_RESOLVED = "investigation_resolved"
+    OBJECT_FAULT = "object_fault"
+    RESULT_PURGED = "result_purged"
+    CLASSIFIED_AT_ONCE = "classified_at_once"
+
+
+def append_event(
+    tx: LedgerTransaction,
+    kind: EventKind,
+    *,
+    job_id: str | None = None,
+    tenant: str = "",
+    lease_epoch: int | None = None,
+    **data: Any,
+) -> int:
+    """Append one event and let its job point at it; returns the event's sequence number.
+
+    `data` holds ids, codes, counts and digests only: never scan contents or extracted fields.
+    """
+    result = tx.execute(
+        insert(events).values(
+            job_id=job_id, tenant=tenant, kind=kind, lease_epoch=lease_epoch, at=tx.now(), data=_plain(data)
+        )
+    )
+    inserted = result.inserted_primary_key
+    assert inserted is not None
+    seq = int(inserted[0])
+    if job_id is not None:
+        tx.execute(update(jobs).where(jobs.c.job_id == job_id).values(latest_seq=seq))
+    return seq
+
+
+def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if value is not None}
+
+
+def new_id(tx: LedgerTransaction, prefix: str) -> str:
+    """Return a time-sortable id, `<prefix>_` and a ULID in lower case, timed by the ledger."""
+    return f"{prefix}_{str(ULID.from_datetime(tx.now())).lower()}"

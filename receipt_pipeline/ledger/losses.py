@@ -1,0 +1,282 @@
+"""Charges a failed or lost attempt: against the begun item, or against the job's budget."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from sqlalchemy import select, update
+
+from receipt_pipeline.core.errors import LeaseLost
+from receipt_pipeline.core.item_classes import KEPT_CLASSES, ItemClass
+from receipt_pipeline.core.job_lifecycle import CloseCause, JobState, Phase
+from receipt_pipeline.core.leases import FencingToken
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.reasons import (
+    ATTEMPTS_EXHAUSTED,
+    STALE_LEASE,
+    UPLOAD_FAILED,
+    UPLOAD_UNKNOWN,
+    WORKER_LOST,
+    Reason,
+)
+from receipt_pipeline.core.retries import FAILURE_RULES, FailureClass, retry_delay_s
+from receipt_pipeline.ledger.closing import close_attempt, item_counts, settle_open_items, write_terminal
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
+from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.tables import items, jobs
+
+
+def read_job(tx: LedgerTransaction, job_id: str, *, lock: bool = False) -> dict[str, Any] | None:
+    """Return the job's row, locked for this transaction where the database locks rows."""
+    query = select(jobs).where(jobs.c.job_id == job_id)
+    return tx.row(query.with_for_update() if lock else query)
+
+
+def fail_attempt(
+    tx: LedgerTransaction,
+    token: FencingToken,
+    *,
+    failure_class: FailureClass,
+    reason: Reason,
+    limits: ServiceLimits,
+) -> None:
+    """Release the lease after a failure and charge it by the rules of its class.
+
+    Raises:
+        LeaseLost: a later epoch holds the job; nothing was charged.
+    """
+    job = read_job(tx, token.job_id, lock=True)
+    if job is None or not _release(tx, token, phase=Phase.RETRY_WAIT):
+        raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
+    charge(tx, job, failure_class=failure_class, reason=reason, outcome="failed", limits=limits)
+
+
+def yield_job(tx: LedgerTransaction, token: FencingToken) -> None:
+    """Give the job back at an item boundary: ready at once, no budget spent (R078 stays intact)."""
+    job = read_job(tx, token.job_id, lock=True)
+    if job is None or not _release(tx, token, phase=Phase.QUEUED):
+        raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
+    tx.execute(
+        update(items)
+        .where(items.c.job_id == token.job_id)
+        .where(items.c.item_class.is_(None))
+        .values(begun_epoch=None, begun_at=None)
+    )
+    tx.execute(update(jobs).where(jobs.c.job_id == token.job_id).values(retry_at=None, wave_id=None))
+    close_attempt(tx, token.job_id, lease_epoch=token.lease_epoch, outcome="yielded")
+
+
+def lose_lease(tx: LedgerTransaction, *, job_id: str, seen_epoch: int, limits: ServiceLimits) -> bool:
+    """Take an expired lease away and charge the loss; False when a renewal or another came first."""
+    job = read_job(tx, job_id, lock=True)
+    if job is None:
+        return False
+    now = tx.now()
+    written = tx.execute(
+        update(jobs)
+        .where(jobs.c.job_id == job_id)
+        .where(jobs.c.state == JobState.RUNNING)
+        .where(jobs.c.lease_epoch == seen_epoch)
+        .where(jobs.c.lease_owner.is_not(None))
+        .where(jobs.c.lease_expires_at <= now)
+        .values(
+            lease_epoch=jobs.c.lease_epoch + 1,
+            lease_owner=None,
+            lease_expires_at=None,
+            phase=_kept_phase(job, Phase.RETRY_WAIT),
+            wave_id=None,
+        )
+    )
+    if written.rowcount == 0:
+        return False
+    charge(tx, job, failure_class=FailureClass.WORKER_LOST, reason=WORKER_LOST, outcome="lost", limits=limits)
+    return True
+
+
+def _kept_phase(job: dict[str, Any], otherwise: Phase) -> Phase:
+    held = {Phase.QUARANTINED, Phase.RECONCILING, Phase.CLOSING}
+    return Phase(job["phase"]) if job["phase"] in held else otherwise
+
+
+def _release(tx: LedgerTransaction, token: FencingToken, *, phase: Phase) -> bool:
+    written = tx.execute(
+        update(jobs)
+        .where(jobs.c.job_id == token.job_id)
+        .where(jobs.c.state == JobState.RUNNING)
+        .where(jobs.c.lease_epoch == token.lease_epoch)
+        .values(
+            lease_epoch=jobs.c.lease_epoch + 1,
+            lease_owner=None,
+            lease_expires_at=None,
+            phase=phase,
+            wave_id=None,
+        )
+    )
+    return written.rowcount == 1
+
+
+def charge(
+    tx: LedgerTransaction,
+    job: dict[str, Any],
+    *,
+    failure_class: FailureClass,
+    reason: Reason,
+    outcome: str,
+    limits: ServiceLimits,
+) -> None:
+    """Close the attempt and decide what its failure costs: an item's loss, budget, or nothing.
+
+    `job` is the row as it stood while the attempt held it.
+    """
+    job_id, epoch = job["job_id"], job["lease_epoch"]
+    begun = tx.row(
+        select(items)
+        .where(items.c.job_id == job_id)
+        .where(items.c.item_class.is_(None))
+        .where(items.c.begun_epoch.is_not(None))
+        .order_by(items.c.ordinal)
+    )
+    closing = job["close_cause"] is not None
+    spends = FAILURE_RULES[failure_class].spends_budget and begun is None and not closing
+    close_attempt(
+        tx,
+        job_id,
+        lease_epoch=epoch,
+        outcome=outcome,
+        failure_class=failure_class.value,
+        reason_code=reason.code,
+        spent_budget=spends,
+    )
+    spent = job["attempts_spent"] + (1 if spends else 0)
+    tries = spent if begun is None else begun["losses"] + 1
+    pause = retry_delay_s(
+        job_id=job_id, spent=max(1, tries), base_s=limits.retry_base_s, cap_s=limits.retry_cap_s
+    )
+    tx.execute(
+        update(jobs)
+        .where(jobs.c.job_id == job_id)
+        .values(attempts_spent=spent, retry_at=tx.now() + dt.timedelta(seconds=pause))
+    )
+    if failure_class is FailureClass.IDENTITY:
+        close_for_identity(tx, job_id, reason=reason, limits=limits)
+    elif begun is not None:
+        _charge_item(tx, begun, failure_class=failure_class, reason=reason, limits=limits)
+    elif spends and spent >= job["max_attempts"]:
+        exhaust(tx, job_id, failure_class=failure_class, reason=reason, limits=limits)
+
+
+def _charge_item(
+    tx: LedgerTransaction,
+    item: dict[str, Any],
+    *,
+    failure_class: FailureClass,
+    reason: Reason,
+    limits: ServiceLimits,
+) -> None:
+    """Count a loss against the begun item; isolate it once it has spent its bound."""
+    losses = item["losses"] + 1
+    isolated = losses >= limits.item_losses_max
+    values: dict[str, Any] = {"losses": losses, "begun_epoch": None, "begun_at": None}
+    if isolated:
+        values |= {
+            "item_class": ItemClass.UNRESOLVED,
+            "reason_code": reason.code,
+            "finished_at": tx.now(),
+        }
+    tx.execute(
+        update(items)
+        .where(items.c.job_id == item["job_id"])
+        .where(items.c.ordinal == item["ordinal"])
+        .where(items.c.item_class.is_(None))
+        .values(**values)
+    )
+    append_event(
+        tx,
+        EventKind.ITEM_LOST,
+        job_id=item["job_id"],
+        ordinal=item["ordinal"],
+        losses=losses,
+        isolated=isolated,
+        failure_class=failure_class.value,
+        reason=reason.code,
+    )
+    if isolated:
+        open_investigation(
+            tx,
+            InvestigationKind.UNRESOLVED_ITEMS,
+            subject=item["job_id"],
+            job_id=item["job_id"],
+            reason=reason,
+            suspected_effect="none: the item has no outcome and nothing of it was sent on",
+            allowed_repair="look at the scan; submit it again as a linked job once the cause is known",
+            limits=limits,
+            evidence={"item_ids": [item["item_id"]], "losses": losses},
+        )
+
+
+def exhaust(
+    tx: LedgerTransaction, job_id: str, *, failure_class: FailureClass, reason: Reason, limits: ServiceLimits
+) -> None:
+    """End retries: hold an unknown effect, close what failed for certain, else leave a closing attempt."""
+    job = read_job(tx, job_id)
+    assert job is not None
+    if failure_class is FailureClass.AMBIGUOUS_UPLOAD:
+        hold_unknown_effect(tx, job, limits=limits)
+        return
+    settle_open_items(tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.UNRESOLVED, reason=reason)
+    counts = item_counts(tx, job_id)
+    kept = any(counts[item_class] for item_class in KEPT_CLASSES)
+    if kept and reason != UPLOAD_FAILED:
+        begin_closing(tx, job_id, cause=CloseCause.EXHAUSTED)
+        return
+    cause = CloseCause.PUBLICATION if reason == UPLOAD_FAILED else CloseCause.EXHAUSTED
+    still_open = (jobs.c.state == JobState.RUNNING) & jobs.c.lease_owner.is_(None)
+    given = reason if cause is CloseCause.PUBLICATION else ATTEMPTS_EXHAUSTED
+    write_terminal(tx, job=job, guard=still_open, cause=cause, reason=given, limits=limits)
+
+
+def begin_closing(tx: LedgerTransaction, job_id: str, *, cause: CloseCause) -> None:
+    """Mark that from now on only closing attempts may claim the job; they compute nothing."""
+    tx.execute(
+        update(jobs)
+        .where(jobs.c.job_id == job_id)
+        .where(jobs.c.state == JobState.RUNNING)
+        .where(jobs.c.close_cause.is_(None))
+        .values(close_cause=cause, phase=Phase.CLOSING, retry_at=None)
+    )
+    append_event(tx, EventKind.CLOSING, job_id=job_id, cause=cause.value)
+
+
+def hold_unknown_effect(tx: LedgerTransaction, job: dict[str, Any], *, limits: ServiceLimits) -> None:
+    """Put the job in phase `reconciling` with an owned investigation (D2)."""
+    open_investigation(
+        tx,
+        InvestigationKind.UNKNOWN_EFFECT,
+        subject=job["job_id"],
+        job_id=job["job_id"],
+        reason=UPLOAD_UNKNOWN,
+        suspected_effect="a result object may exist under a key of this job",
+        allowed_repair="look the keys up with `receipts reconcile`; never generate again",
+        limits=limits,
+    )
+    tx.execute(
+        update(jobs)
+        .where(jobs.c.job_id == job["job_id"])
+        .where(jobs.c.state == JobState.RUNNING)
+        .values(phase=Phase.RECONCILING, retry_at=None)
+    )
+    append_event(tx, EventKind.PHASE_CHANGED, job_id=job["job_id"], phase=Phase.RECONCILING.value)
+
+
+def close_for_identity(tx: LedgerTransaction, job_id: str, *, reason: Reason, limits: ServiceLimits) -> bool:
+    """Close an open, unowned job as `failed/identity_failed`; False when it is owned or closed."""
+    job = read_job(tx, job_id, lock=True)
+    if job is None or job["lease_owner"] is not None:
+        return False
+    if job["state"] not in (JobState.ACCEPTED, JobState.RUNNING):
+        return False
+    settle_open_items(tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.UNRESOLVED, reason=reason)
+    guard = (jobs.c.state == job["state"]) & jobs.c.lease_owner.is_(None)
+    return write_terminal(tx, job=job, guard=guard, cause=CloseCause.IDENTITY, reason=reason, limits=limits)

@@ -1,0 +1,143 @@
+"""Divergent outputs of one job: all kept, none served, one owned investigation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState, Phase
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.reasons import RESULT_QUARANTINED
+from receipt_pipeline.ledger.closing import close_attempt
+from receipt_pipeline.ledger.effect_tables import quarantine, review_tasks
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
+from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
+from receipt_pipeline.ledger.losses import read_job
+from receipt_pipeline.ledger.tables import items, jobs, refused_writes
+
+OPEN = "open"
+
+
+def competing_digests(tx: LedgerTransaction, *, job_id: str, subject: str) -> list[dict[str, Any]]:
+    """Return every digest known for a subject (`item:<ordinal>` or `result`), and who wrote it."""
+    known: list[dict[str, Any]] = []
+    job = read_job(tx, job_id)
+    assert job is not None
+    query = select(refused_writes).where(refused_writes.c.job_id == job_id)
+    if subject.startswith("item:"):
+        ordinal = int(subject.removeprefix("item:"))
+        row = tx.row(select(items).where(items.c.job_id == job_id).where(items.c.ordinal == ordinal))
+        if row is not None and row["outcome_digest"]:
+            known.append(
+                {"digest": row["outcome_digest"], "source": "ledger", "lease_epoch": row["written_epoch"]}
+            )
+        query = query.where(refused_writes.c.ordinal == ordinal)
+    else:
+        if job["result_digest"]:
+            known.append(
+                {"digest": job["result_digest"], "source": "ledger", "lease_epoch": job["lease_epoch"]}
+            )
+        query = query.where(refused_writes.c.ordinal.is_(None))
+    for row in tx.rows(
+        query.where(refused_writes.c.digest.is_not(None)).order_by(refused_writes.c.refusal_id)
+    ):
+        known.append(
+            {
+                "digest": row["digest"],
+                "source": f"refused {row['write_kind']}",
+                "lease_epoch": row["lease_epoch"],
+            }
+        )
+    return known
+
+
+def hold_divergent(
+    tx: LedgerTransaction,
+    *,
+    job_id: str,
+    subject: str,
+    limits: ServiceLimits,
+    further: list[dict[str, Any]] | None = None,
+) -> str | None:
+    """Quarantine a subject whose digests differ; returns the quarantine id, None when known already.
+
+    Before the terminal record the job leaves its worker and stays `running/quarantined`; after it
+    state and class stay, the result is not served, and tasks of the job are marked disputed.
+    """
+    if tx.row(
+        select(quarantine.c.quarantine_id)
+        .where(quarantine.c.job_id == job_id)
+        .where(quarantine.c.subject == subject)
+    ):
+        return None
+    job = read_job(tx, job_id, lock=True)
+    assert job is not None
+    digests = competing_digests(tx, job_id=job_id, subject=subject) + list(further or [])
+    before_terminal = job["state"] not in TERMINAL_STATES
+    investigation_id = open_investigation(
+        tx,
+        InvestigationKind.DIVERGENT_OUTPUT,
+        subject=f"{job_id}:{subject}",
+        job_id=job_id,
+        reason=RESULT_QUARANTINED,
+        suspected_effect="two different outputs exist for one decision; none of them is served",
+        allowed_repair="compare the outputs, then record keep <digest> or withdraw",
+        limits=limits,
+        evidence={"subject": subject, "digests": digests},
+    )
+    quarantine_id = new_id(tx, "qua")
+    tx.execute(
+        insert(quarantine).values(
+            quarantine_id=quarantine_id,
+            job_id=job_id,
+            subject=subject,
+            digests=digests,
+            before_terminal=before_terminal,
+            state=OPEN,
+            opened_at=tx.now(),
+            investigation_id=investigation_id,
+        )
+    )
+    if before_terminal:
+        _leave_worker(tx, job)
+    tx.execute(update(review_tasks).where(review_tasks.c.job_id == job_id).values(disputed=True))
+    append_event(
+        tx,
+        EventKind.QUARANTINED,
+        job_id=job_id,
+        tenant=job["tenant"],
+        subject=subject,
+        digests=[entry["digest"] for entry in digests],
+    )
+    return quarantine_id
+
+
+def _leave_worker(tx: LedgerTransaction, job: dict[str, Any]) -> None:
+    tx.execute(
+        update(jobs)
+        .where(jobs.c.job_id == job["job_id"])
+        .where(jobs.c.state == JobState.RUNNING)
+        .values(
+            phase=Phase.QUARANTINED,
+            lease_epoch=jobs.c.lease_epoch + 1,
+            lease_owner=None,
+            lease_expires_at=None,
+            retry_at=None,
+            wave_id=None,
+        )
+    )
+    close_attempt(
+        tx,
+        job["job_id"],
+        lease_epoch=job["lease_epoch"],
+        outcome="quarantined",
+        reason_code=RESULT_QUARANTINED.code,
+    )
+
+
+def open_quarantines(tx: LedgerTransaction, job_id: str | None = None) -> list[dict[str, Any]]:
+    """Return open quarantine rows, of one job or of all."""
+    query = select(quarantine).where(quarantine.c.state == OPEN).order_by(quarantine.c.opened_at)
+    return tx.rows(query.where(quarantine.c.job_id == job_id) if job_id else query)

@@ -1,0 +1,187 @@
+"""Waves: reservations of ready jobs for one run; never a claim."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import and_, func, insert, or_, select, update
+from sqlalchemy.sql import ColumnElement
+
+from receipt_pipeline.core.job_lifecycle import HELD_PHASES, JobState, Phase
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
+from receipt_pipeline.ledger.tables import jobs, waves, workers
+
+OPEN = "open"
+CLOSED = "closed"
+READY_SCAN_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """A reservation: its id, dispatch number and size."""
+
+    wave_id: str
+    dispatch_no: int
+    items_total: int
+    jobs_total: int
+
+    @property
+    def run_key(self) -> str:
+        """Return the key under which Dagster launches this dispatch, and never another."""
+        return f"{self.wave_id}:{self.dispatch_no}"
+
+
+def _is_ready(now: dt.datetime) -> ColumnElement[bool]:
+    """Ready: accepted, or running without a live lease, due, and not held; in no live wave."""
+    unowned = and_(
+        jobs.c.state == JobState.RUNNING,
+        or_(jobs.c.lease_owner.is_(None), jobs.c.lease_expires_at <= now),
+        or_(jobs.c.retry_at.is_(None), jobs.c.retry_at <= now),
+        jobs.c.phase.not_in(HELD_PHASES),
+    )
+    return and_(or_(jobs.c.state == JobState.ACCEPTED, unowned), jobs.c.wave_id.is_(None))
+
+
+def carried_release_ids(tx: LedgerTransaction, *, worker_ttl_s: float) -> set[str]:
+    """Return the release ids that some live worker carries."""
+    since = tx.now() - dt.timedelta(seconds=worker_ttl_s)
+    rows = tx.rows(select(workers.c.release_ids).where(workers.c.heartbeat_at >= since))
+    return {release_id for row in rows for release_id in row["release_ids"]}
+
+
+def count_ready_items(tx: LedgerTransaction) -> int:
+    """Return how many items of ready jobs wait for a wave."""
+    return int(tx.scalar(select(func.sum(jobs.c.items_requested)).where(_is_ready(tx.now()))) or 0)
+
+
+def reserve_wave(tx: LedgerTransaction, *, items_max: int, jobs_max: int, worker_ttl_s: float) -> Wave | None:
+    """Reserve ready jobs, oldest first, for one new wave; None when nothing is ready.
+
+    Jobs that no live worker carries are left in phase `no_capable_worker`. One large job may
+    exceed `items_max` by itself: a job is never split.
+    """
+    now = tx.now()
+    carried = carried_release_ids(tx, worker_ttl_s=worker_ttl_s)
+    query = (
+        select(jobs.c.job_id, jobs.c.items_requested, jobs.c.release_id)
+        .where(_is_ready(now))
+        .where(jobs.c.release_id.in_(sorted(carried)))
+        .order_by(jobs.c.submitted_at, jobs.c.job_id)
+        .limit(min(jobs_max, READY_SCAN_MAX))
+        .with_for_update(skip_locked=True)
+    )
+    chosen: list[str] = []
+    total = 0
+    for row in tx.rows(query):
+        if chosen and total + row["items_requested"] > items_max:
+            break
+        chosen.append(row["job_id"])
+        total += row["items_requested"]
+    if not chosen:
+        return None
+    wave = Wave(new_id(tx, "wave"), 1, total, len(chosen))
+    tx.execute(
+        insert(waves).values(
+            wave_id=wave.wave_id,
+            dispatch_no=wave.dispatch_no,
+            state=OPEN,
+            items_total=total,
+            jobs_total=len(chosen),
+            created_at=now,
+            heartbeat_at=now,
+        )
+    )
+    tx.execute(update(jobs).where(jobs.c.job_id.in_(chosen)).values(wave_id=wave.wave_id))
+    return wave
+
+
+def mark_incapable(tx: LedgerTransaction, *, worker_ttl_s: float) -> list[str]:
+    """Show ready accepted jobs that no live worker carries as `no_capable_worker`, and back again."""
+    carried = sorted(carried_release_ids(tx, worker_ttl_s=worker_ttl_s))
+    waiting = and_(jobs.c.state == JobState.ACCEPTED, jobs.c.wave_id.is_(None))
+    stranded = tx.rows(
+        select(jobs.c.job_id)
+        .where(waiting)
+        .where(jobs.c.phase == Phase.QUEUED)
+        .where(jobs.c.release_id.not_in(carried))
+    )
+    found = tx.rows(
+        select(jobs.c.job_id)
+        .where(waiting)
+        .where(jobs.c.phase == Phase.NO_CAPABLE_WORKER)
+        .where(jobs.c.release_id.in_(carried))
+    )
+    for rows, phase in ((stranded, Phase.NO_CAPABLE_WORKER), (found, Phase.QUEUED)):
+        for row in rows:
+            tx.execute(update(jobs).where(jobs.c.job_id == row["job_id"]).values(phase=phase))
+            append_event(tx, EventKind.PHASE_CHANGED, job_id=row["job_id"], phase=phase.value)
+    return [row["job_id"] for row in stranded]
+
+
+def open_waves(tx: LedgerTransaction) -> list[dict[str, Any]]:
+    """Return waves that are not closed, oldest first."""
+    return tx.rows(select(waves).where(waves.c.state == OPEN).order_by(waves.c.created_at))
+
+
+def wave_jobs(tx: LedgerTransaction, wave_id: str) -> list[dict[str, Any]]:
+    """Return the jobs still reserved for a wave, oldest first: id, items and release."""
+    return tx.rows(
+        select(jobs.c.job_id, jobs.c.items_requested, jobs.c.release_id)
+        .where(jobs.c.wave_id == wave_id)
+        .order_by(jobs.c.submitted_at, jobs.c.job_id)
+    )
+
+
+def beat_wave(tx: LedgerTransaction, wave_id: str, *, run_id: str) -> bool:
+    """Keep a wave alive; False when it was closed meanwhile and its run should end."""
+    now = tx.now()
+    written = tx.execute(
+        update(waves)
+        .where(waves.c.wave_id == wave_id)
+        .where(waves.c.state == OPEN)
+        .values(heartbeat_at=now, run_id=run_id, started_at=func.coalesce(waves.c.started_at, now))
+    )
+    return written.rowcount == 1
+
+
+def close_wave(tx: LedgerTransaction, wave_id: str) -> int:
+    """Close a wave and free what it still reserves; returns how many jobs were freed."""
+    tx.execute(
+        update(waves)
+        .where(waves.c.wave_id == wave_id)
+        .where(waves.c.state == OPEN)
+        .values(state=CLOSED, closed_at=tx.now())
+    )
+    return int(tx.execute(update(jobs).where(jobs.c.wave_id == wave_id).values(wave_id=None)).rowcount)
+
+
+def close_silent_waves(tx: LedgerTransaction, *, limits: ServiceLimits) -> list[str]:
+    """Close every wave that was silent for `wave_ttl_s`; its unclaimed jobs are ready again."""
+    since = tx.now() - dt.timedelta(seconds=limits.wave_ttl_s)
+    silent = tx.rows(
+        select(waves.c.wave_id).where(waves.c.state == OPEN).where(waves.c.heartbeat_at <= since)
+    )
+    for row in silent:
+        close_wave(tx, row["wave_id"])
+    return [row["wave_id"] for row in silent]
+
+
+def register_worker(tx: LedgerTransaction, *, worker_id: str, release_ids: Sequence[str]) -> None:
+    """Record what a worker's installation carries, and that it lives."""
+    now = tx.now()
+    written = tx.execute(
+        update(workers)
+        .where(workers.c.worker_id == worker_id)
+        .values(release_ids=list(release_ids), heartbeat_at=now)
+    )
+    if written.rowcount == 0:
+        tx.execute(
+            insert(workers).values(
+                worker_id=worker_id, release_ids=list(release_ids), started_at=now, heartbeat_at=now
+            )
+        )

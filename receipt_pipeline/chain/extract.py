@@ -1,0 +1,100 @@
+"""Stage extract: the fields of a shop receipt from the lines that were read, by fixed rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from receipt_pipeline.chain.extract_amounts import AmountContext, decimal_mark_of
+from receipt_pipeline.chain.extract_currency import (
+    DOLLAR,
+    day_comes_first,
+    dollar_currency,
+    hinted_countries,
+    marks_in,
+    stated_currency,
+)
+from receipt_pipeline.chain.extract_dates import choose_date, find_dates
+from receipt_pipeline.chain.extract_labels import LabelKind
+from receipt_pipeline.chain.extract_merchant import find_header
+from receipt_pipeline.chain.extract_rows import Row, build_rows
+from receipt_pipeline.chain.extract_several import holds_several_receipts
+from receipt_pipeline.chain.extract_totals import (
+    TOTAL_KINDS,
+    LabelledAmount,
+    as_read_amount,
+    choose_total,
+    label_amounts,
+    last_of_kind,
+)
+from receipt_pipeline.chain.extract_written import settle_written_tip
+from receipt_pipeline.chain.values import ReadAmount, Reading, ReceiptFields
+
+
+def extract_fields(reading: Reading) -> ReceiptFields:
+    """Return the fields of the receipt; pure and deterministic, nothing is guessed by default.
+
+    Amounts are integer minor units with the currency that the receipt states, dates ISO where their
+    order is certain; both keep the print beside the reading.
+    """
+    rows = build_rows(reading)
+    if not rows:
+        return ReceiptFields()
+    texts = [row.text for row in rows]
+    hints = hinted_countries("\n".join(texts))
+    dollar = dollar_currency(hints)
+    context = AmountContext(decimal_mark_of(texts), stated_currency(texts, hints), dollar)
+    labelled = label_amounts(rows, context)
+    total = choose_total(labelled)
+    currency = _currency_of_total(rows, total, dollar) or context.currency
+    if currency != context.currency:
+        context = replace(context, currency=currency)
+        labelled = label_amounts(rows, context)
+        total = choose_total(labelled)
+    dates = find_dates(rows)
+    merchant, address = find_header(rows)
+    tip = _field(labelled, LabelKind.TIP)
+    total_amount, tip = settle_written_tip(rows, labelled, total, tip)
+    return ReceiptFields(
+        merchant=merchant,
+        address=address,
+        date=choose_date(dates, country_day_first=day_comes_first(currency, hints)),
+        total=total_amount,
+        currency=currency,
+        subtotal=_field(labelled, LabelKind.SUBTOTAL),
+        tax=_field(labelled, LabelKind.TAX),
+        rounding=_field(labelled, LabelKind.ROUNDING),
+        cash=_field(labelled, LabelKind.CASH),
+        change=_field(labelled, LabelKind.CHANGE),
+        tip=tip,
+        line_amounts=_line_amounts(labelled),
+        several_receipts=holds_several_receipts(rows, labelled, dates),
+    )
+
+
+def _currency_of_total(rows: Sequence[Row], total: LabelledAmount | None, dollar: str | None) -> str | None:
+    """Return the one currency marked in the total's own row."""
+    if total is None:
+        return None
+    marks = {dollar if mark == DOLLAR else mark for mark in marks_in(rows[total.row].text)}
+    return marks.pop() if len(marks) == 1 else None
+
+
+def _field(labelled: Sequence[LabelledAmount], kind: LabelKind) -> ReadAmount | None:
+    item = last_of_kind(labelled, kind)
+    return None if item is None else as_read_amount(item)
+
+
+def _line_amounts(labelled: Sequence[LabelledAmount]) -> tuple[ReadAmount, ...]:
+    """Return the rightmost unlabelled amount of each row above the first sum."""
+    sums = [item.row for item in labelled if item.kind in TOTAL_KINDS or item.kind == LabelKind.SUBTOTAL]
+    first_sum = min(sums, default=None)
+    rightmost: dict[int, LabelledAmount] = {}
+    for item in labelled:
+        if (
+            item.kind == LabelKind.OTHER
+            and not item.in_summary
+            and (first_sum is None or item.row < first_sum)
+        ):
+            rightmost[item.row] = item
+    return tuple(as_read_amount(item) for item in rightmost.values())

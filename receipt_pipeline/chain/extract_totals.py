@@ -1,0 +1,205 @@
+"""Stage extract, totals part: every amount gets its label, and the labels decide which one is the total."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from receipt_pipeline.chain.extract_amounts import AmountContext, FoundAmount, find_amounts, mend_digits
+from receipt_pipeline.chain.extract_labels import LabelKind, kind_of_label, opens_tax_summary
+from receipt_pipeline.chain.extract_rows import Row
+from receipt_pipeline.chain.values import ReadAmount
+from receipt_pipeline.core.money import minor_digits
+
+CELL_GAP = "  "
+TOTAL_KINDS = frozenset({LabelKind.GRAND_TOTAL, LabelKind.TOTAL, LabelKind.TOTAL_BY_PART})
+_KIND_SCORE = {
+    LabelKind.GRAND_TOTAL: 5.0,
+    LabelKind.TOTAL: 4.5,
+    LabelKind.ROUNDING: 4.4,
+    LabelKind.TOTAL_BY_PART: 3.5,
+}
+_IN_SUMMARY, _PAID_EXACTLY, _PAID_LESS_CHANGE, _ROUNDED, _ZERO = -4.0, 1.0, 3.0, 2.0, -3.0
+_LATER_ROW = 0.01
+_AGREEMENT = 0.3
+# Words that close a table of taxes because they belong to the settling of the bill.
+_SETTLING = frozenset({LabelKind.GRAND_TOTAL, LabelKind.CASH, LabelKind.CHANGE, LabelKind.ROUNDING})
+_BROKEN_CENTS = re.compile(r"(?<![\d.,-])(\d+)(?: ?[.,-] ?| )(\d{2})(?=\s*$)")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledAmount:
+    """One amount with what its label says; `row` counts rows of the receipt, `confidence` is the reader's."""
+
+    kind: LabelKind
+    found: FoundAmount
+    row: int
+    confidence: float
+    in_summary: bool
+    label: str
+
+
+def label_amounts(rows: Sequence[Row], context: AmountContext) -> list[LabelledAmount]:
+    """Give every amount of the receipt its label: the words left of it, or of the row it belongs to."""
+    labelled: list[LabelledAmount] = []
+    summary = _SummaryTable()
+    for index, row in enumerate(rows):
+        text = mend_digits(CELL_GAP.join(cell.text for cell in row.cells))
+        amounts = [found for found in find_amounts(text, context) if _is_money(found)]
+        label = kind_of_label(_words(text, amounts))
+        summary.step(text, label, len(amounts))
+        if not amounts and (label in _KIND_SCORE or label in (LabelKind.CASH, LabelKind.CHANGE)):
+            amounts = _amounts_beside(rows, index, text, context)
+        for kind, words, found in _labels_of(text, amounts):
+            labelled.append(
+                LabelledAmount(kind, found, index, _confidence(row, found), summary.inside, words)
+            )
+    return labelled
+
+
+class _SummaryTable:
+    """Follows the rows through a table of taxes: its head, its rows, and the row after it."""
+
+    def __init__(self) -> None:
+        self.inside = False
+        self._rows_seen = 0
+
+    def step(self, text: str, label: LabelKind, amounts: int) -> None:
+        """Take the next row into account."""
+        if amounts == 0 and opens_tax_summary(text):
+            self.inside, self._rows_seen = True, 0
+        elif self.inside and (label in _SETTLING or (amounts == 0 and self._rows_seen > 0)):
+            self.inside = False
+        elif self.inside:
+            self._rows_seen += amounts > 0
+
+
+def choose_total(labelled: Sequence[LabelledAmount]) -> LabelledAmount | None:
+    """Choose the total among the amounts labelled so, by label and by what was paid and rounded.
+
+    Cash, change, subtotals and carried sums are never candidates.
+    """
+    candidates = [_with_lost_mark(item, labelled) for item in labelled if _can_be_total(item)]
+    if all(item.in_summary for item in candidates):
+        return _paid_amount(labelled)
+    scores = [_score(item, candidates, labelled) for item in candidates]
+    best = max(range(len(candidates)), key=lambda index: (scores[index], candidates[index].row))
+    return candidates[best]
+
+
+def last_of_kind(labelled: Sequence[LabelledAmount], kind: LabelKind) -> LabelledAmount | None:
+    """Return the last amount of a kind outside of tax tables; a rounding is always a small one."""
+    fitting = [
+        item
+        for item in labelled
+        if item.kind == kind and not item.in_summary and (kind != LabelKind.ROUNDING or _is_small(item.found))
+    ]
+    return fitting[-1] if fitting else None
+
+
+def as_read_amount(item: LabelledAmount) -> ReadAmount:
+    """Return the labelled amount as a field."""
+    found = item.found
+    return ReadAmount(found.printed, found.minor, found.currency, found.ambiguous, round(item.confidence, 4))
+
+
+def _is_money(found: FoundAmount) -> bool:
+    return found.has_cents or found.marked or found.ambiguous
+
+
+def _is_small(found: FoundAmount) -> bool:
+    return abs(found.minor) < int(10 ** minor_digits(found.currency))
+
+
+def _can_be_total(item: LabelledAmount) -> bool:
+    return item.kind in TOTAL_KINDS or (item.kind == LabelKind.ROUNDING and not _is_small(item.found))
+
+
+def _score(
+    item: LabelledAmount, candidates: Sequence[LabelledAmount], labelled: Sequence[LabelledAmount]
+) -> float:
+    minor = item.found.minor
+    cash = {abs(other.found.minor) for other in labelled if other.kind == LabelKind.CASH}
+    change = {abs(other.found.minor) for other in labelled if other.kind == LabelKind.CHANGE}
+    score = _KIND_SCORE[item.kind] + item.row * _LATER_ROW
+    score += _IN_SUMMARY if item.in_summary else 0.0
+    score += _ZERO if minor == 0 else 0.0
+    score += _AGREEMENT * sum(1 for other in candidates if other.found.minor == minor and other is not item)
+    if any(paid - back == abs(minor) for paid in cash for back in change):
+        score += _PAID_LESS_CHANGE
+    elif abs(minor) in cash:
+        score += _PAID_EXACTLY
+    roundings = {
+        other.found.minor for other in labelled if other.kind == LabelKind.ROUNDING and other.found.minor
+    }
+    if any(minor - by == other.found.minor for by in roundings for other in candidates):
+        score += _ROUNDED
+    return score
+
+
+def _with_lost_mark(item: LabelledAmount, labelled: Sequence[LabelledAmount]) -> LabelledAmount:
+    """Give a total without its decimal mark ("600") the reading that another amount shows ("6.00")."""
+    found = item.found
+    if found.has_cents or not found.ambiguous or found.minor == 0:
+        return item
+    digits = re.sub(r"\D", "", found.printed)
+    for other in labelled:
+        if other.found.has_cents and re.sub(r"\D", "", other.found.printed) == digits:
+            return replace(item, found=other.found)
+    return item
+
+
+def _paid_amount(labelled: Sequence[LabelledAmount]) -> LabelledAmount | None:
+    """Return the printed amount that equals cash less change, where no label names a total."""
+    cash = [item for item in labelled if item.kind == LabelKind.CASH]
+    change = [item for item in labelled if item.kind == LabelKind.CHANGE]
+    paid = {abs(given.found.minor) - abs(back.found.minor) for given in cash for back in change}
+    fitting = [
+        item
+        for item in labelled
+        if item.found.minor in paid and item.kind in (LabelKind.OTHER, LabelKind.SUBTOTAL, LabelKind.TAX)
+    ]
+    return fitting[-1] if fitting else None
+
+
+def _labels_of(text: str, amounts: Sequence[FoundAmount]) -> Iterator[tuple[LabelKind, str, FoundAmount]]:
+    """Yield each amount with the words since the amount before it; without words it inherits their kind."""
+    begin, kind, words = 0, LabelKind.OTHER, ""
+    for position, found in enumerate(amounts):
+        own = text[begin : found.start]
+        if re.search(r"[^\W\d_]{2}|%", own) or position == 0:
+            words, kind = own.strip(), kind_of_label(own)
+        # A label may also stand behind the only amount: "12.50 TOTAL".
+        if kind == LabelKind.OTHER and len(amounts) == 1:
+            behind = kind_of_label(text[found.end :])
+            kind = behind if behind in TOTAL_KINDS else kind
+        yield kind, words, found
+        begin = found.end
+
+
+def _words(text: str, amounts: Sequence[FoundAmount]) -> str:
+    return text[: amounts[0].start] if amounts else text
+
+
+def _amounts_beside(rows: Sequence[Row], index: int, text: str, context: AmountContext) -> list[FoundAmount]:
+    """Return the amount of a labelled row that shows none: broken or whole in it, or alone beside it."""
+    mended = _BROKEN_CENTS.sub(r"\1.\2", text)
+    broken = [found for found in find_amounts(mended, context) if _is_money(found)]
+    if broken:
+        return [replace(broken[-1], start=min(broken[-1].start, len(text)), end=len(text))]
+    for near in (index + 1, index - 1):
+        if 0 <= near < len(rows) and rows[near].page == rows[index].page:
+            alone = CELL_GAP.join(cell.text for cell in rows[near].cells)
+            amounts = [found for found in find_amounts(alone, context) if _is_money(found)]
+            gap = max(rows[near].top - rows[index].bottom, rows[index].top - rows[near].bottom)
+            if len(amounts) == 1 and not re.search(r"[^\W\d_]{3}", alone) and gap < rows[index].height:
+                return [replace(amounts[0], start=len(text), end=len(text))]
+    whole = [found for found in find_amounts(text, context) if found.end == len(text)]
+    # A whole number without cents or currency may have lost its decimal mark.
+    return [replace(found, ambiguous=True) for found in whole]
+
+
+def _confidence(row: Row, found: FoundAmount) -> float:
+    cells = [cell for cell in row.cells if found.printed in cell.text] or list(row.cells)
+    return min(cell.confidence for cell in cells)

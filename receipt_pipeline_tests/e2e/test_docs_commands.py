@@ -1,0 +1,147 @@
+"""Every command and query that the documents show does what they say, on a home that has had jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from receipt_pipeline_tests.e2e.documented import Documented, documented
+from receipt_pipeline_tests.suite_results import PROJECT
+
+SAMPLES = PROJECT / "data" / "samples"
+BIN = Path(sys.executable).parent
+COMMAND_S_MAX = 300
+# What takes minutes, or serves until it is stopped, is run by a test or a script of its own.
+PROVEN_BY = {
+    "make demo": "receipt_pipeline_tests/e2e/test_demo.py",
+    "make test": ".ci/run",
+    "receipts drill": "receipt_pipeline_tests/e2e/test_drill.py",
+}
+SHORT_COMMANDS = [command for command in documented("console") if command.text not in PROVEN_BY]
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(COMMAND_S_MAX * 4)]
+
+
+class ReadersHome:
+    """A folder as a reader of the documents has it, and a home in which a job has succeeded."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "RECEIPTS_HOME": str(folder / "data")}
+        self._stands_for: dict[str, str] = {}
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the `receipts` command of this very installation."""
+        return subprocess.run(
+            [BIN / "receipts", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S_MAX,
+            check=False,
+        )
+
+    def answer(self, *arguments: str) -> Any:
+        """Run a command that must go well and return its JSON document."""
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    def stands_for(self, word: str) -> str:
+        """Return what a word in capitals stands for, made once; any other word stands for itself."""
+        if word in PLACEHOLDERS and word not in self._stands_for:
+            self._stands_for[word] = PLACEHOLDERS[word](self)
+        return self._stands_for.get(word, word)
+
+
+def a_succeeded_job(home: ReadersHome) -> str:
+    """Return the id of a job whose decisions were handed on."""
+    return str(home.answer("submit", "scans/r-001.jpg", "scans/r-002.jpg", "--wait")["job_id"])
+
+
+def a_waiting_job(home: ReadersHome) -> str:
+    """Return the id of a job that nobody has begun."""
+    return str(home.answer("submit", "scans/r-001.jpg", "--new")["job_id"])
+
+
+def an_open_investigation(home: ReadersHome) -> str:
+    """Return the id of the investigation that a lost result object leads to."""
+    job_id = home.answer("submit", "scans/r-002.jpg", "--new", "--wait")["job_id"]
+    shutil.rmtree(home.folder / "data" / "objects" / "results" / job_id)
+    assert home.run("reconcile").returncode == 0
+    return next(str(row["id"]) for row in home.answer("investigations", "list") if row["job_id"] == job_id)
+
+
+def an_active_principal(home: ReadersHome) -> str:
+    """Return the owner whom the rota has named."""
+    return str(home.answer("investigations", "list")[0]["owner"])
+
+
+def a_shipped_release(home: ReadersHome) -> str:
+    """Return the id of a release that ships."""
+    return str(home.answer("release", "list")["releases"][0]["release_id"])
+
+
+PLACEHOLDERS: dict[str, Callable[[ReadersHome], str]] = {
+    "JOB": a_succeeded_job,
+    "JOB2": a_waiting_job,
+    "INVESTIGATION": an_open_investigation,
+    "OWNER": an_active_principal,
+    "RELEASE": a_shipped_release,
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> ReadersHome:
+    """A home with one succeeded job and a published report, beside the files that the documents name."""
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "scans").mkdir()
+    items = []
+    for number, sample in enumerate(sorted(SAMPLES.glob("*.jpg"))[:2], 1):
+        name = f"scans/r-00{number}.jpg"
+        shutil.copyfile(sample, folder / name)
+        digest = hashlib.sha256(sample.read_bytes()).hexdigest()
+        items.append({"item_id": f"r-00{number}", "uri": name, "sha256": digest})
+    manifest = {"contract": "receipt-job/v1", "idempotency_key": "expenses-2026-11-28", "items": items}
+    (folder / "expenses.json").write_text(json.dumps(manifest))
+    shutil.copytree(SAMPLES, folder / "data" / "samples")
+    home = ReadersHome(folder)
+    home.stands_for("JOB")
+    home.answer("report")
+    return home
+
+
+@pytest.mark.parametrize("command", SHORT_COMMANDS, ids=lambda command: command.place)
+def test_a_documented_command_does_what_the_page_says(home: ReadersHome, command: Documented) -> None:
+    program, *arguments = shlex.split(command.text)
+    assert Path(program).name == "receipts", "another program needs a proof of its own in PROVEN_BY"
+    done = home.run(*(home.stands_for(word) for word in arguments))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip()
+    if "--json" in arguments:
+        json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("query", documented("sql"), ids=lambda query: query.place)
+def test_a_documented_query_runs_on_the_report(home: ReadersHome, query: Documented) -> None:
+    done = home.run("report", "--published", "--json", "--sql", query.text)
+    assert done.returncode == 0, done.stdout + done.stderr
+    json.loads(done.stdout)
+
+
+def test_what_is_not_run_here_is_proven_elsewhere() -> None:
+    shown = {command.text for command in documented("console")}
+    assert set(PROVEN_BY) <= shown
+    assert [proof for proof in PROVEN_BY.values() if not (PROJECT / proof).exists()] == []

@@ -1,0 +1,176 @@
+"""The status document: one state machine, seen by the people who may see it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from receipt_pipeline.core.item_classes import ItemClass
+from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState, Phase, TerminalClass
+from receipt_pipeline.core.next_actions import next_action
+from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.core.reasons import REASONS
+
+STATUS_CONTRACT = "receipt-status/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What one snapshot of the ledger says of a job; rows as plain mappings."""
+
+    job: Mapping[str, Any]
+    counts: Mapping[ItemClass, int]
+    attempts: Sequence[Mapping[str, Any]]
+    effects: Sequence[Mapping[str, Any]]
+    deliveries: Sequence[Mapping[str, Any]]
+    investigations: Sequence[Mapping[str, Any]]
+    quarantined: bool
+    object_outcome: str | None
+    read_at: dt.datetime
+
+
+def status_document(facts: JobFacts) -> dict[str, Any]:
+    """Return the public status: identity, scope, phase, freshness, cancellation, terminal summary."""
+    job = facts.job
+    state = JobState(job["state"])
+    return {
+        "contract": STATUS_CONTRACT,
+        "job_id": job["job_id"],
+        "seq": job["latest_seq"],
+        "state": state.value,
+        "phase": _phase(facts),
+        "terminal_class": job["terminal_class"],
+        "reason": _reason(job["reason_code"]),
+        "items": {"requested": job["items_requested"]}
+        | {item_class.value: facts.counts.get(item_class, 0) for item_class in ItemClass},
+        "progress": {
+            "denominator": job["items_requested"],
+            "checkpoint": job["checkpoint"],
+            "observed_at": facts.read_at.isoformat(),
+            "checkpoint_at": _iso(job["checkpoint_at"]),
+            "delayed": _delayed(facts),
+        },
+        "result": _result(facts),
+        "pins": Pins.from_document(job).as_document(),
+        "times": {
+            name: _iso(job[name])
+            for name in ("submitted_at", "queue_deadline", "claimed_at", "terminal_at", "settled_at")
+        },
+        "attempts": len(facts.attempts),
+        "notifications": {
+            outcome: sum(1 for row in facts.deliveries if row["outcome"] == outcome)
+            for outcome in ("delivered", "dropped", "failed")
+        },
+        "investigations": [row["investigation_id"] for row in facts.investigations if row["state"] == "open"],
+        "cancel_available": state not in TERMINAL_STATES,
+        "warnings": list(job["warnings"]),
+        "next_action": next_action(
+            state=state,
+            phase=Phase(job["phase"]),
+            terminal_class=TerminalClass(job["terminal_class"]) if job["terminal_class"] else None,
+            quarantined=facts.quarantined,
+        ).value,
+    }
+
+
+def _iso(value: dt.datetime | None) -> str | None:
+    return value.isoformat() if value is not None else None
+
+
+def _reason(code: str) -> dict[str, str] | None:
+    if not code:
+        return None
+    known = REASONS.get(code)
+    if known is None:  # A code of a later version: say so, keep the code.
+        return {
+            "code": code,
+            "meaning": "a reason this version does not know",
+            "next_step": "upgrade to read it",
+        }
+    return {"code": code, "meaning": known.meaning, "next_step": known.next_step}
+
+
+def _phase(facts: JobFacts) -> str:
+    """Return the stored phase, or what a reading past a deadline shows instead."""
+    job = facts.job
+    if job["state"] == JobState.ACCEPTED and job["queue_deadline"] < facts.read_at:
+        return "overdue"
+    if _delayed(facts):
+        return "delayed"
+    return str(job["phase"])
+
+
+def _delayed(facts: JobFacts) -> bool:
+    """Tell whether an owned job's lease ran out without a renewal."""
+    lease = facts.job["lease_expires_at"]
+    return facts.job["state"] == JobState.RUNNING and lease is not None and lease < facts.read_at
+
+
+def _result(facts: JobFacts) -> dict[str, Any] | None:
+    job = facts.job
+    if job["result_digest"] is None:
+        return None
+    faulty = facts.object_outcome not in (None, "ok")
+    return {
+        "digest": job["result_digest"],
+        "size_bytes": job["result_size_bytes"],
+        "verified": not faulty and not facts.quarantined and job["result_purged_at"] is None,
+        "purged_at": _iso(job["result_purged_at"]),
+    }
+
+
+def support_document(facts: JobFacts) -> dict[str, Any]:
+    """Return the support view: consequence first, then what is safe, then secondary facts."""
+    public = status_document(facts)
+    return {
+        "asked": {
+            "job_id": public["job_id"],
+            "operation_class": facts.job["operation_class"],
+            "items": public["items"]["requested"],
+            "submitted_at": public["times"]["submitted_at"],
+        },
+        "stands": {name: public[name] for name in ("state", "terminal_class", "reason", "items", "result")},
+        "safe_now": {"next_action": public["next_action"], "cancel_available": public["cancel_available"]},
+        "effects": [
+            {name: row[name] for name in ("kind", "required", "state", "reason_code")}
+            for row in facts.effects
+        ],
+        "investigations": [
+            {"investigation_id": row["investigation_id"], "kind": row["kind"], "owner": row["owner"]}
+            | {"deadline_at": _iso(row["deadline_at"]), "state": row["state"]}
+            | {"suspected_effect": row["suspected_effect"], "allowed_repair": row["allowed_repair"]}
+            for row in facts.investigations
+        ],
+        "secondary": {
+            "phase": public["phase"],
+            "progress": public["progress"],
+            "attempts": public["attempts"],
+        },
+    }
+
+
+def engineering_document(facts: JobFacts) -> dict[str, Any]:
+    """Return the internal projection: epochs, attempts, checkpoints, effect references."""
+    job = facts.job
+    return {
+        "status": status_document(facts),
+        "lease": {
+            "epoch": job["lease_epoch"],
+            "owner": job["lease_owner"],
+            "expires_at": _iso(job["lease_expires_at"]),
+            "retry_at": _iso(job["retry_at"]),
+            "wave_id": job["wave_id"],
+        },
+        "attempts": [_plain(row) for row in facts.attempts],
+        "effects": [_plain(row) for row in facts.effects],
+        "deliveries": [_plain(row) for row in facts.deliveries],
+        "query": f"SELECT * FROM events WHERE job_id = '{job['job_id']}' ORDER BY seq",
+    }
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.isoformat() if isinstance(value, dt.datetime) else value for name, value in row.items()
+    }

@@ -1,0 +1,107 @@
+"""Reads what the status documents, lists and results of jobs are made of, in one snapshot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+
+from receipt_pipeline.core.completion_receipt import (
+    JobFacts,
+    engineering_document,
+    status_document,
+    support_document,
+)
+from receipt_pipeline.core.errors import NotFound
+from receipt_pipeline.core.job_lifecycle import JobState
+from receipt_pipeline.core.reasons import NOT_FOUND
+from receipt_pipeline.ledger.closing import item_counts
+from receipt_pipeline.ledger.effect_tables import deliveries, effects, investigations, object_checks
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.quarantines import open_quarantines
+from receipt_pipeline.ledger.tables import attempts, items, jobs
+
+AUDIENCES = {
+    "customer": status_document,
+    "support": support_document,
+    "engineering": engineering_document,
+}
+LIST_MAX = 1_000
+
+
+def read_own_job(tx: LedgerTransaction, job_id: str, *, tenant: str | None) -> dict[str, Any]:
+    """Return a job's row; `tenant=None` is the product itself.
+
+    Raises:
+        NotFound: unknown, or another tenant's: the same answer (D9).
+    """
+    query = select(jobs).where(jobs.c.job_id == job_id)
+    row = tx.row(query if tenant is None else query.where(jobs.c.tenant == tenant))
+    if row is None:
+        raise NotFound(NOT_FOUND, job_id=job_id)
+    return row
+
+
+def read_facts(tx: LedgerTransaction, job_id: str, *, tenant: str | None = None) -> JobFacts:
+    """Return everything that the documents of one job are built from."""
+    job = read_own_job(tx, job_id, tenant=tenant)
+
+    def of_job(table: Any, order: Any) -> list[dict[str, Any]]:
+        return tx.rows(select(table).where(table.c.job_id == job_id).order_by(order))
+
+    outcome = None
+    if job["result_key"] is not None:
+        checked = select(object_checks.c.outcome).where(object_checks.c.object_key == job["result_key"])
+        outcome = tx.scalar(checked)
+    return JobFacts(
+        job=job,
+        counts=item_counts(tx, job_id),
+        attempts=of_job(attempts, attempts.c.lease_epoch),
+        effects=of_job(effects, effects.c.intended_at),
+        deliveries=of_job(deliveries, deliveries.c.delivered_at),
+        investigations=of_job(investigations, investigations.c.opened_at),
+        quarantined=bool(open_quarantines(tx, job_id)),
+        object_outcome=outcome,
+        read_at=tx.now(),
+    )
+
+
+def read_status(
+    tx: LedgerTransaction, job_id: str, *, tenant: str | None = None, audience: str = "customer"
+) -> dict[str, Any]:
+    """Return the status document of a job for one audience."""
+    return AUDIENCES[audience](read_facts(tx, job_id, tenant=tenant))
+
+
+def read_items(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:
+    """Return the job's items in order, whole rows."""
+    return tx.rows(select(items).where(items.c.job_id == job_id).order_by(items.c.ordinal))
+
+
+def list_jobs(
+    tx: LedgerTransaction, *, tenant: str | None, state: JobState | None = None, at_most: int = LIST_MAX
+) -> list[dict[str, Any]]:
+    """Return jobs, newest first: id, state, phase, class, reason, items, times."""
+    query = select(
+        jobs.c.job_id,
+        jobs.c.idempotency_key,
+        jobs.c.state,
+        jobs.c.phase,
+        jobs.c.terminal_class,
+        jobs.c.reason_code,
+        jobs.c.items_requested,
+        jobs.c.submitted_at,
+        jobs.c.terminal_at,
+    ).order_by(jobs.c.submitted_at.desc(), jobs.c.job_id.desc())
+    if tenant is not None:
+        query = query.where(jobs.c.tenant == tenant)
+    if state is not None:
+        query = query.where(jobs.c.state == state)
+    return tx.rows(query.limit(at_most))
+
+
+def decision_of(item: dict[str, Any] | None) -> str:
+    """Return what may be said of an item's decision: `clear`, `review`, or that none exists (R017)."""
+    if item is None or item["decision"] is None:
+        return "not_decided"
+    return str(item["decision"])

@@ -39,7 +39,7 @@ def run_small_suite(folder: Path, *arguments: str, strict: bool = False) -> dict
     (folder / "test_small.py").write_text(SMALL_SUITE)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = requirement(*ids)\n field\n e2e\n postgres\n")
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--results", "results.json", *arguments],
+        [sys.executable, "-m", "pytest", "-q", "--results=results.json", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(PROJECT), "RECEIPTS_TEST_STRICT": "1" if strict else "0"},
         capture_output=True,

@@ -1,0 +1,229 @@
+"""What the ledger knows of objects: holds, checks, tombstones, and which keys something explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import select
+
+from receipt_pipeline.core.effect_lifecycle import EffectKind
+from receipt_pipeline.core.job_lifecycle import JobState
+from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.ledger.columns import UtcMicros
+from receipt_pipeline.ledger.effect_tables import (
+    effects,
+    investigations,
+    object_checks,
+    object_refs,
+    quarantine,
+    tombstones,
+)
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind
+from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.tables import jobs
+
+KEYS_BATCH_MAX = 400
+RESULTS_PREFIX = "results/"
+
+
+class ObjectOutcome(StrEnum):
+    """What a sweep found under one key; everything but `ok` is a fault."""
+
+    OK = "ok"
+    MISSING = "missing"
+    MISMATCH = "mismatch"
+    ORPHAN = "orphan"
+    UNREADABLE = "unreadable"
+
+
+# Two doors may write the same row at once, and both databases know this form.
+_HOLD = sa.text(
+    "INSERT INTO object_refs (object_key, holder, hold_kind, held_at)"
+    " VALUES (:object_key, :holder, :hold_kind, :held_at) ON CONFLICT DO NOTHING"
+).bindparams(sa.bindparam("held_at", type_=UtcMicros()))
+
+_BURY = sa.text(
+    "INSERT INTO tombstones (object_key, job_id, reason, digest, buried_at)"
+    " VALUES (:object_key, :job_id, :reason, :digest, :buried_at) ON CONFLICT DO NOTHING"
+).bindparams(sa.bindparam("buried_at", type_=UtcMicros()))
+
+_CHECK_COLUMNS = (
+    "job_id",
+    "outcome",
+    "expected_digest",
+    "found_digest",
+    "expected_size_bytes",
+    "found_size_bytes",
+    "pins_stated",
+)
+
+_CHECK = sa.text(
+    f"INSERT INTO object_checks (object_key, checked_at, {', '.join(_CHECK_COLUMNS)})"
+    f" VALUES (:object_key, :checked_at, {', '.join(':' + name for name in _CHECK_COLUMNS)})"
+    " ON CONFLICT (object_key) DO UPDATE SET checked_at = excluded.checked_at, "
+    + ", ".join(f"{name} = excluded.{name}" for name in _CHECK_COLUMNS)
+).bindparams(sa.bindparam("checked_at", type_=UtcMicros()))
+
+
+def hold_objects(tx: LedgerTransaction, keys: Iterable[str], *, holder: str, hold_kind: str) -> None:
+    """Hold objects for a holder (a submission, a job); holding them again changes nothing."""
+    now = tx.now()
+    rows = [
+        {"object_key": key, "holder": holder, "hold_kind": hold_kind, "held_at": now}
+        for key in sorted(set(keys))
+    ]
+    for start in range(0, len(rows), KEYS_BATCH_MAX):
+        tx.execute(_HOLD, rows[start : start + KEYS_BATCH_MAX])
+
+
+def release_holds(tx: LedgerTransaction, *, holder: str) -> int:
+    """Let go of everything a holder held; returns how many holds there were."""
+    return int(tx.execute(sa.delete(object_refs).where(object_refs.c.holder == holder)).rowcount)
+
+
+def held_keys(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
+    """Return those of the keys that somebody holds."""
+    return {
+        row["object_key"]
+        for batch in _batches(keys)
+        for row in tx.rows(select(object_refs.c.object_key).where(object_refs.c.object_key.in_(batch)))
+    }
+
+
+def record_object_check(
+    tx: LedgerTransaction,
+    *,
+    object_key: str,
+    job_id: str | None,
+    outcome: ObjectOutcome | str,
+    expected_digest: str | None = None,
+    found_digest: str | None = None,
+    expected_size_bytes: int | None = None,
+    found_size_bytes: int | None = None,
+    pins_stated: bool | None = None,
+) -> bool:
+    """Record what was found under a key; False when it says what is known already.
+
+    A repeated finding changes nothing, so that a sweep may run as often as it likes. A new fault,
+    and a fault that went away, each append one event.
+    """
+    outcome = ObjectOutcome(outcome)
+    found = {
+        "job_id": job_id,
+        "outcome": outcome.value,
+        "expected_digest": expected_digest,
+        "found_digest": found_digest,
+        "expected_size_bytes": expected_size_bytes,
+        "found_size_bytes": found_size_bytes,
+        "pins_stated": pins_stated,
+    }
+    known = tx.row(select(object_checks).where(object_checks.c.object_key == object_key))
+    if known is not None and all(known[name] == value for name, value in found.items()):
+        return False
+    tx.execute(_CHECK, {"object_key": object_key, "checked_at": tx.now()} | found)
+    before = known["outcome"] if known else ObjectOutcome.OK
+    if outcome is not ObjectOutcome.OK or before != ObjectOutcome.OK:
+        append_event(
+            tx,
+            EventKind.OBJECT_FAULT,
+            job_id=job_id,
+            object_key=object_key,
+            outcome=outcome.value,
+            before=before,
+            found_digest=found_digest,
+        )
+    return True
+
+
+def bury(
+    tx: LedgerTransaction, *, object_key: str, job_id: str | None, reason: str, digest: str | None
+) -> None:
+    """Write the tombstone that explains why an object is gone, before it is deleted."""
+    tx.execute(
+        _BURY,
+        {
+            "object_key": object_key,
+            "job_id": job_id,
+            "reason": reason,
+            "digest": digest,
+            "buried_at": tx.now(),
+        },
+    )
+
+
+def explained_keys(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
+    """Return those of the keys that a success, intent, quarantine, investigation, hold or tombstone names.
+
+    The open question about an orphan does not explain it; the recorded answer does.
+    """
+    explained: set[str] = set()
+    for batch in _batches(keys):
+        settled = (investigations.c.kind != InvestigationKind.ORPHAN_OBJECT) | (
+            investigations.c.state == RESOLVED
+        )
+        named = sa.union(
+            select(jobs.c.result_key)
+            .where(jobs.c.result_key.in_(batch))
+            .where(jobs.c.state == JobState.SUCCEEDED),
+            select(effects.c.idempotency_key)
+            .where(effects.c.idempotency_key.in_(batch))
+            .where(effects.c.kind == EffectKind.RESULT_OBJECT),
+            select(object_refs.c.object_key).where(object_refs.c.object_key.in_(batch)),
+            select(tombstones.c.object_key).where(tombstones.c.object_key.in_(batch)),
+            select(investigations.c.subject).where(investigations.c.subject.in_(batch)).where(settled),
+        )
+        explained |= set(tx.execute(named).scalars())
+        explained |= _quarantined_keys(tx, [key for key in batch if key not in explained])
+    return explained
+
+
+def _quarantined_keys(tx: LedgerTransaction, keys: Sequence[str]) -> set[str]:
+    """Return the result keys whose digest a quarantine of their job lists."""
+    by_job = {key: key.split("/")[1] for key in keys if key.startswith(RESULTS_PREFIX) and key.count("/") > 1}
+    if not by_job:
+        return set()
+    query = select(quarantine.c.job_id, quarantine.c.digests).where(
+        quarantine.c.job_id.in_(sorted(set(by_job.values())))
+    )
+    listed: dict[str, set[str]] = {}
+    for row in tx.rows(query):
+        listed.setdefault(row["job_id"], set()).update(str(entry["digest"]) for entry in row["digests"])
+    return {
+        key
+        for key, job_id in by_job.items()
+        if any(digest.removeprefix("sha256:") in key for digest in listed.get(job_id, ()))
+    }
+
+
+def results_to_check(
+    tx: LedgerTransaction, *, after_job_id: str = "", at_most: int = KEYS_BATCH_MAX
+) -> list[dict[str, Any]]:
+    """Return succeeded jobs whose result should exist, in order of job id after the given one.
+
+    Each row carries job_id, result_key, result_digest, result_size_bytes and the six pins.
+    """
+    query = (
+        select(
+            jobs.c.job_id,
+            jobs.c.result_key,
+            jobs.c.result_digest,
+            jobs.c.result_size_bytes,
+            *(jobs.c[name] for name in Pins.__slots__),
+        )
+        .where(jobs.c.state == JobState.SUCCEEDED)
+        .where(jobs.c.result_purged_at.is_(None))
+        .where(jobs.c.job_id > after_job_id)
+        .order_by(jobs.c.job_id)
+        .limit(at_most)
+    )
+    return tx.rows(query)
+
+
+def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
+    listed = sorted(set(keys))
+    for start in range(0, len(listed), KEYS_BATCH_MAX):
+        yield listed[start : start + KEYS_BATCH_MAX]

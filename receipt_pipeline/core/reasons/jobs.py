@@ -215,3 +215,15 @@ LEDGER_UNAVAILABLE = declare(
     "the ledger cannot be reached or stays locked; nothing was written",
     "check the database and repeat the command",
 )
+HOME_SERVED = declare(
+    "HOME.SERVED.v1",
+    Remedy.NONE,
+    "another process already serves this home",
+    "use the running one, or another RECEIPTS_HOME",
+)
+SERVER_SILENT = declare(
+    "SERVER.SILENT.v1",
+    Remedy.RETRY,
+    "the web server or daemon did not come up in time",
+    "read the logs in the home's dagster folder and start again",
+)

@@ -1,0 +1,259 @@
+"""Starts and stops Dagster's web server and daemon for one home: the one way that every door uses."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from filelock import FileLock, Timeout
+
+from receipt_pipeline.core.errors import NotAllowed, PipelineError
+from receipt_pipeline.core.reasons import HOME_SERVED, SERVER_SILENT
+from receipt_pipeline.settings import Settings
+
+HOST = "127.0.0.1"
+START_WAIT_S = 120.0
+STOP_GRACE_S = 20.0
+PR_SET_PDEATHSIG = 1
+_OPEN_INSTANCE = (
+    "import dagster as dg; i = dg.DagsterInstance.get(); i.get_runs(limit=1); i.all_instigator_state()"
+)
+
+
+def dagster_environment(settings: Settings) -> dict[str, str]:
+    """Return the environment in which Dagster's processes of this home run."""
+    env = dict(os.environ)
+    env["DAGSTER_HOME"] = str(settings.dagster_home)
+    env["RECEIPTS_HOME"] = str(settings.home)
+    if settings.dagster_postgres_url:
+        env["RECEIPTS_DAGSTER_POSTGRES_URL"] = settings.dagster_postgres_url
+    return env
+
+
+def prepare_dagster_home(settings: Settings) -> dict[str, str]:
+    """Write dagster.yaml and open the instance once, alone; returns the environment to run in.
+
+    Two processes that create the tables together break the home for good, so a lock stands
+    before it and nothing else is started until it is done.
+    """
+    settings.dagster_home.mkdir(parents=True, exist_ok=True)
+    env = dagster_environment(settings)
+    with FileLock(str(settings.dagster_home / "prepare.lock")):
+        wanted = settings.dagster_yaml.read_bytes()
+        stamp = settings.dagster_home / "prepared"
+        target = settings.dagster_home / "dagster.yaml"
+        if not stamp.exists() or not target.exists() or target.read_bytes() != wanted:
+            shutil.copyfile(settings.dagster_yaml, target)
+            subprocess.run([sys.executable, "-c", _OPEN_INSTANCE], env=env, check=True, capture_output=True)
+            stamp.touch()
+    return env
+
+
+def free_port() -> int:
+    """Return a TCP port that is free on the loopback address right now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _die_with_parent() -> None:
+    """Run in the child before exec: default signals, and an end when the parent is killed."""
+    # A shell's '&' leaves SIGINT ignored, and Dagster copies that handler to SIGTERM.
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_DFL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """A served home: the web server's address, its port, and the process groups behind it."""
+
+    port: int
+    processes: tuple[subprocess.Popen[bytes], ...]
+
+    @property
+    def address(self) -> str:
+        """Return the address of the web UI."""
+        return f"http://{HOST}:{self.port}"
+
+    def ended(self) -> str | None:
+        """Return the name of a process that ended by itself, None while all run."""
+        for process in self.processes:
+            if process.poll() is not None:
+                return str(process.args[0] if isinstance(process.args, list) else process.args)
+        return None
+
+
+def is_served(settings: Settings) -> bool:
+    """Tell whether a web server and daemon serve this home: the lock they keep is held."""
+    if not settings.home.is_dir():
+        return False
+    lock = FileLock(str(settings.home / "serving.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
+@contextmanager
+def hosted(settings: Settings, *, port: int | None = None) -> Iterator[Hosted]:
+    """Serve a home: clean up what a killed parent left, start, wait until healthy, stop at the end.
+
+    Raises:
+        NotAllowed: HOME.SERVED.v1 when another process serves this home.
+    """
+    settings.home.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(str(settings.home / "serving.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise NotAllowed(HOME_SERVED, home=str(settings.home)) from error
+    try:
+        end_left_over(settings)
+        env = prepare_dagster_home(settings)
+        served = _start(settings, env, port or free_port())
+        try:
+            wait_until_healthy(served)
+            yield served
+        finally:
+            for process in served.processes:
+                stop_group(process)
+            _pid_file(settings).unlink(missing_ok=True)
+    finally:
+        lock.release()
+
+
+def _start(settings: Settings, env: Mapping[str, str], port: int) -> Hosted:
+    bin_folder = Path(sys.executable).parent
+    workspace = str(settings.workspace_yaml)
+    commands = (
+        ["dagster-webserver", "-h", HOST, "-p", str(port), "-w", workspace],
+        ["dagster-daemon", "run", "-w", workspace],
+    )
+    started = []
+    for name, *arguments in commands:
+        log = (settings.dagster_home / f"{name}.log").open("ab")
+        process = subprocess.Popen(
+            [str(bin_folder / name), *arguments],
+            cwd=settings.home,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        log.close()
+        started.append(process)
+    written = [{"pid": p.pid, "started": psutil.Process(p.pid).create_time()} for p in started]
+    _pid_file(settings).write_text(json.dumps(written))
+    return Hosted(port, tuple(started))
+
+
+def _pid_file(settings: Settings) -> Path:
+    return settings.dagster_home / "serving.json"
+
+
+def end_left_over(settings: Settings) -> int:
+    """End process groups that a killed parent left behind; returns how many."""
+    try:
+        noted = json.loads(_pid_file(settings).read_text())
+    except (FileNotFoundError, ValueError):
+        return 0
+    ended = 0
+    for entry in noted:
+        try:
+            same = abs(psutil.Process(entry["pid"]).create_time() - entry["started"]) < 1
+        except psutil.NoSuchProcess:
+            continue
+        if same:  # A number may have been given to another process meanwhile.
+            _signal_group(entry["pid"], signal.SIGTERM)
+            _await_empty(entry["pid"])
+            ended += 1
+    _pid_file(settings).unlink(missing_ok=True)
+    return ended
+
+
+def stop_group(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process and its whole group; returns when the group is empty."""
+    _signal_group(process.pid, signal.SIGTERM)
+    try:
+        process.wait(STOP_GRACE_S)
+    except subprocess.TimeoutExpired:
+        _signal_group(process.pid, signal.SIGKILL)
+        process.wait()
+    _await_empty(process.pid)
+
+
+def _await_empty(group: int) -> None:
+    end = time.monotonic() + STOP_GRACE_S
+    while time.monotonic() < end:
+        if not _signal_group(group, 0):
+            return
+        time.sleep(0.1)
+    _signal_group(group, signal.SIGKILL)
+
+
+def _signal_group(group: int, number: int) -> bool:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def ask(port: int, query: str, variables: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Send one GraphQL query to the web server and return its data.
+
+    Raises:
+        urllib.error.URLError, TimeoutError: the server does not answer (yet).
+    """
+    body = json.dumps({"query": query, "variables": dict(variables or {})}).encode()
+    request = urllib.request.Request(
+        f"http://{HOST}:{port}/graphql", data=body, headers={"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        data: dict[str, Any] = json.load(answer)["data"]
+        return data
+
+
+_HEALTH = "{instance{daemonHealth{allDaemonStatuses{daemonType healthy required}}}}"
+
+
+def wait_until_healthy(served: Hosted) -> None:
+    """Return once the web server answers and every required daemon beats.
+
+    Raises:
+        PipelineError: SERVER.SILENT.v1 after the bound, or when a process ended.
+    """
+    end = time.monotonic() + START_WAIT_S
+    while time.monotonic() < end:
+        gone = served.ended()
+        if gone is not None:
+            raise PipelineError(SERVER_SILENT, process=Path(gone).name)
+        try:
+            health = ask(served.port, _HEALTH)["instance"]["daemonHealth"]["allDaemonStatuses"]
+            if all(entry["healthy"] for entry in health if entry["required"]):
+                return
+        except (urllib.error.URLError, TimeoutError, ConnectionError, KeyError, TypeError):
+            pass
+        time.sleep(0.5)
+    raise PipelineError(SERVER_SILENT, waited_s=START_WAIT_S)

@@ -1,0 +1,160 @@
+"""The environment, read once into a frozen record; everything has an embedded default."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from receipt_pipeline.core.canonical import is_digest
+from receipt_pipeline.core.errors import InputRefused
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.reasons import SETTING_INVALID
+
+LIMIT_PREFIX = "RECEIPTS_LIMIT_"
+PACKAGE_ROOT = Path(__file__).resolve().parent
+CHECKOUT = PACKAGE_ROOT.parent
+INSTALLED_SHARE = Path(sys.prefix) / "share" / "receipt_pipeline"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where this installation keeps its state, whom it acts for, and its limits.
+
+    Attributes:
+        home: all run-time state; two homes side by side never meet.
+        shipped: read-only folder with `models/`, `policies/`, `releases/`, `samples/`.
+        ledger_url: SQLAlchemy URL of the ledger.
+        dagster_postgres_url: Dagster's own storage on PostgreSQL, None for the embedded one.
+        image_digest: given by a container, None where set-up computes it.
+        drill_plan: JSON of a failure plan; refused unless drills are enabled.
+    """
+
+    home: Path
+    shipped: Path
+    workspace_yaml: Path
+    dagster_yaml: Path
+    ledger_url: str
+    dagster_postgres_url: str | None
+    tenant: str
+    caller: str
+    roles: frozenset[str]
+    image_digest: str | None
+    limits: ServiceLimits
+    drills_enabled: bool
+    drill_plan: str
+
+    @property
+    def inbox(self) -> Path:
+        """Return the drop folder's root."""
+        return self.home / "inbox"
+
+    @property
+    def outbox(self) -> Path:
+        """Return the root of acknowledgements, status documents and file notifications."""
+        return self.home / "outbox"
+
+    @property
+    def objects(self) -> Path:
+        """Return the root of the local object store."""
+        return self.home / "objects"
+
+    @property
+    def report(self) -> Path:
+        """Return the folder of the published report."""
+        return self.home / "report"
+
+    @property
+    def dagster_home(self) -> Path:
+        """Return Dagster's own folder."""
+        return self.home / "dagster"
+
+    @property
+    def ocr_models(self) -> Path:
+        """Return the folder where the reader's models are placed by digest."""
+        return self.home / "ocr_models"
+
+
+def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read every `RECEIPTS_*` variable once.
+
+    Raises:
+        InputRefused: SETTING.INVALID.v1, naming the variable.
+    """
+    env = os.environ if environ is None else environ
+    root = CHECKOUT if (CHECKOUT / "pyproject.toml").is_file() else INSTALLED_SHARE
+    home = Path(env.get("RECEIPTS_HOME") or _default_home(root)).expanduser().resolve()
+    postgres = env.get("RECEIPTS_POSTGRES_URL", "")
+    digest = env.get("RECEIPTS_IMAGE_DIGEST", "")
+    if digest and not is_digest(digest):
+        raise InputRefused(SETTING_INVALID, variable="RECEIPTS_IMAGE_DIGEST")
+    return Settings(
+        home=home,
+        shipped=root / "data",
+        workspace_yaml=root / "workspace.yaml",
+        dagster_yaml=root / ("dagster.postgres.yaml" if postgres else "dagster.yaml"),
+        ledger_url=_with_driver(postgres, "psycopg") if postgres else f"sqlite:///{home / 'ledger.db'}",
+        dagster_postgres_url=_with_driver(postgres, "psycopg2") if postgres else None,
+        tenant=_name(env, "RECEIPTS_TENANT", "local"),
+        caller=_name(env, "RECEIPTS_CALLER", _user_name()),
+        roles=frozenset(env.get("RECEIPTS_ROLES", "submitter,operator,reviewer,analyst").split(",")),
+        image_digest=digest or None,
+        limits=_limits(env),
+        drills_enabled=env.get("RECEIPTS_DRILLS", "") == "enabled",
+        drill_plan=env.get("RECEIPTS_DRILL_PLAN", ""),
+    )
+
+
+def _default_home(root: Path) -> Path:
+    return root / "data" if root == CHECKOUT else Path.cwd() / "data"
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # A container without a passwd entry still has a caller.
+        return "unknown"
+
+
+def _name(env: Mapping[str, str], variable: str, default: str) -> str:
+    value = env.get(variable) or default
+    if not value.replace("-", "").replace("_", "").replace(".", "").isalnum() or value.startswith("."):
+        raise InputRefused(SETTING_INVALID, variable=variable)
+    return value
+
+
+def _with_driver(url: str, driver: str) -> str:
+    """Return the one PostgreSQL URL with the driver that its reader wants."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme.split("+")[0] not in ("postgresql", "postgres"):
+        raise InputRefused(SETTING_INVALID, variable="RECEIPTS_POSTGRES_URL")
+    return f"postgresql+{driver}://{rest}"
+
+
+def _limits(env: Mapping[str, str]) -> ServiceLimits:
+    """Return the default limits with every `RECEIPTS_LIMIT_<NAME>` put in its place."""
+    defaults = ServiceLimits()
+    numbers = {field.name: getattr(defaults, field.name) for field in dataclasses.fields(defaults)}
+    given: dict[str, float | int] = {}
+    for variable, text in env.items():
+        if not variable.startswith(LIMIT_PREFIX):
+            continue
+        name = variable.removeprefix(LIMIT_PREFIX).lower()
+        kind = type(numbers.get(name))
+        if kind not in (int, float):
+            raise InputRefused(SETTING_INVALID, variable=variable)
+        try:
+            given[name] = kind(text)
+        except ValueError as error:
+            raise InputRefused(SETTING_INVALID, variable=variable) from error
+        if given[name] < 0:
+            raise InputRefused(SETTING_INVALID, variable=variable)
+    principals = env.get("RECEIPTS_PRINCIPALS")
+    replaced = dataclasses.replace(defaults, **given)  # type: ignore[arg-type]
+    if principals is None:
+        return replaced
+    return dataclasses.replace(replaced, principals=frozenset(filter(None, principals.split(","))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -70,3 +70,8 @@ class ItemOutcome:
     def outcome_digest(self) -> str:
         """Return the digest by which outcomes of two jobs or attempts are compared."""
         return digest_of(self.as_document())
+
+    def altered_for_drill(self) -> ItemOutcome:
+        """Return this outcome with the opposite decision, as a drill's changed output."""
+        opposite = Decision.REVIEW if self.decision is Decision.CLEAR else Decision.CLEAR
+        return replace(self, decision=opposite)

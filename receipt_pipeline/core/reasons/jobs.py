@@ -227,3 +227,9 @@ SERVER_SILENT = declare(
     "the web server or daemon did not come up in time",
     "read the logs in the home's dagster folder and start again",
 )
+DRILL_FAILED_HERE = declare(
+    "DRILL.FAILED_HERE.v1",
+    Remedy.RETRY,
+    "a drill made this point fail",
+    "nothing; it is part of the drill",
+)

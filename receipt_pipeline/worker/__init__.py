@@ -1,0 +1,1 @@
+"""Works off accepted jobs: claim, run the chain, publish, commit."""

@@ -115,7 +115,7 @@ def _printed(match: re.Match[str]) -> str:
     # A bracket without its partner belongs to the text around the amount.
     if printed.startswith("(") != printed.endswith(")"):
         printed = printed.strip("()")
-    return printed.strip()
+    return " ".join(printed.split())
 
 
 def _value(number: str, currency: str | None, decimal_mark: str | None) -> tuple[str, bool, bool]:

@@ -30,12 +30,10 @@ _MONTH_NUMBERS = {name: month for month, names in _MONTHS.items() for name in na
 _NAME = "|".join(sorted(_MONTH_NUMBERS, key=len, reverse=True))
 # A four-digit year may be run together with the time that follows it.
 _YEAR = r"(?P<year>(?:19|20)\d{2}(?=\D|$|\d{1,2}[:.]\d{2})|\d{2}(?!\d))"
+_LAST_DAY = r"(?P<day>\d{2}(?=\d{2}:\d{2})|\d{1,2}(?!\d))"
 _MARK = r"\s?(?P<mark>[-/.])\s?"
 _PATTERNS = (
-    re.compile(
-        rf"(?<!\d)(?P<year>(?:19"
-        rf"|20)\d{{2}}){_MARK}(?P<month>\d{{1,2}})\s?(?P=mark)\s?(?P<day>\d{{1,2}})(?!\d)"
-    ),
+    re.compile(rf"(?<!\d)(?P<year>(?:19|20)\d{{2}}){_MARK}(?P<month>\d{{1,2}})\s?(?P=mark)\s?{_LAST_DAY}"),
     re.compile(r"(?<![\d])(?P<year>20\d{2})年(?P<month>\d{1,2})月(?P<day>\d{1,2})日"),
     re.compile(rf"(?<!\d)(?P<day>\d{{1,2}})(?:ST|ND|RD|TH)?[-/., ']*(?P<name>{_NAME})[-/., ']*{_YEAR}"),
     re.compile(rf"\b(?P<name>{_NAME})[-/., ]*(?P<day>\d{{1,2}})(?:ST|ND|RD|TH)?[-/., ']+{_YEAR}"),
@@ -164,5 +162,7 @@ def _weight(upper: str, match: re.Match[str], *, run_together: bool) -> int:
         return 2 if _LABEL.search(before) else 0
     weight = 2
     weight += 2 if _LABEL.search(before) else 0
+    # Right behind a letter it is more likely a part of some code.
+    weight -= 1 if re.search(r"[A-Z]$", before) and not _LABEL.search(before) else 0
     weight += 1 if _TIME.search(upper[match.end() :]) or _TIME.search(before) else 0
     return weight

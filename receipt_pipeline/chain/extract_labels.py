@@ -39,11 +39,14 @@ _KINDS: tuple[tuple[LabelKind, re.Pattern[str]], ...] = tuple(
     for kind, pattern in (
         (
             LabelKind.CARRY,
-            r"\bCARR(?:Y|IED) (?:OVER|FORWARD)\b|\bBROUGHT (?:OVER|FORWARD)\b|\b[BC] F\b"
+            r"\bCARR(?:Y|IED) ?(?:OVER|FORWARD)\b|\bBROUGHT ?(?:OVER|FORWARD)\b|\b[BC] F\b"
             r"|\bUBERTRAG\b|\bUEBERTRAG\b"
             r"|\bA REPORTER\b|\bBALANCE (?:B|C) F\b",
         ),
-        (LabelKind.COUNT, r"\b(?:QTY|QUANTITY|ITEMS?|PCS|COUNT|ARTIKEL|POINTS?|PUNKTE)(?: S)?(?: \d+)?$"),
+        (
+            LabelKind.COUNT,
+            r"\b(?:QTY|QUANTITY|ITEMS|ITEM S|PCS|COUNT|ARTIKEL|POINTS?|PUNKTE)(?: S)?(?: \d+)?$",
+        ),
         (
             LabelKind.COUNT,
             r"\bTOTAL (?:NO OF )?(?:QTY|QUANTITY|ITEMS?|PCS|UNITS?)(?! DISC)\b|\bNO OF ITEMS?\b",
@@ -58,7 +61,7 @@ _KINDS: tuple[tuple[LabelKind, re.Pattern[str]], ...] = tuple(
             r"\bSUB ?TOTALE?\b|\bSUBTTL\b|\bZWISCHENSUMME\b|\bSOUS TOTAL\b|\bNETTO\b|\bSUPPLIES\b"
             rf"|\b(?:{_TOTAL_WORDS})\b.*\b(?:EXCL\w*|EXCLUDING|EXCLUSIVE|EX|BEFORE|WITHOUT|HT|ZZGL)\b",
         ),
-        (LabelKind.DISCOUNT, r"\bTOTAL\b.*\b(?:DISCOUNTS?|SAVINGS?|SAVED|DISC)$"),
+        (LabelKind.DISCOUNT, r"\b(?:TOTAL|CARD)\b.*\b(?:DISCOUNTS?|SAVINGS?|SAVED|DISC)$"),
         (
             LabelKind.GRAND_TOTAL,
             r"^(?:NETT? )?DUE$|\bGRAND TOTAL\b|\bG TOTAL\b|\bNETT? (?:TOTAL|AMOUNT|AMT)\b"

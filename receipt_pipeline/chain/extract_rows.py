@@ -53,7 +53,8 @@ def build_rows(reading: Reading) -> tuple[Row, ...]:
         if lines:
             # The slope that needs the fewest rows is the page's own; the first of equals is the smallest.
             groupings = [_grouped(lines, slope) for slope in SLOPES_PER_MILLE]
-            rows.extend(min(groupings, key=len))
+            fewest = min(groupings, key=len)
+            rows.extend(fewest)
     return tuple(rows)
 
 

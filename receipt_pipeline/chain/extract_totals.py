@@ -23,6 +23,8 @@ _KIND_SCORE = {
 _IN_SUMMARY, _PAID_EXACTLY, _PAID_LESS_CHANGE, _ROUNDED, _ZERO = -4.0, 1.0, 3.0, 2.0, -3.0
 _LATER_ROW = 0.01
 _AGREEMENT = 0.3
+# Labels that also take an amount that is broken or stands beside their row.
+_BORROWING = TOTAL_KINDS | {LabelKind.ROUNDING, LabelKind.CASH, LabelKind.CHANGE}
 # Words that close a table of taxes because they belong to the settling of the bill.
 _SETTLING = frozenset({LabelKind.GRAND_TOTAL, LabelKind.CASH, LabelKind.CHANGE, LabelKind.ROUNDING})
 _BROKEN_CENTS = re.compile(r"(?<![\d.,-])(\d+)(?: ?[.,-] ?| )(\d{2})(?=\s*$)")
@@ -44,13 +46,16 @@ def label_amounts(rows: Sequence[Row], context: AmountContext) -> list[LabelledA
     """Give every amount of the receipt its label: the words left of it, or of the row it belongs to."""
     labelled: list[LabelledAmount] = []
     summary = _SummaryTable()
+    pen_line = False
     for index, row in enumerate(rows):
         text = mend_digits(CELL_GAP.join(cell.text for cell in row.cells))
         amounts = [found for found in find_amounts(text, context) if _is_money(found)]
         label = kind_of_label(_words(text, amounts))
         summary.step(text, label, len(amounts))
-        if not amounts and (label in _KIND_SCORE or label in (LabelKind.CASH, LabelKind.CHANGE)):
-            amounts = _amounts_beside(rows, index, text, context)
+        # Below an open tip line a sum without an amount is a line for the pen as well.
+        pen_line = pen_line or (label == LabelKind.TIP and not amounts)
+        if not amounts and not pen_line and label in _BORROWING:
+            amounts = _amounts_beside(rows, index, text, context, whole=label in TOTAL_KINDS)
         for kind, words, found in _labels_of(text, amounts):
             labelled.append(
                 LabelledAmount(kind, found, index, _confidence(row, found), summary.inside, words)
@@ -182,7 +187,9 @@ def _words(text: str, amounts: Sequence[FoundAmount]) -> str:
     return text[: amounts[0].start] if amounts else text
 
 
-def _amounts_beside(rows: Sequence[Row], index: int, text: str, context: AmountContext) -> list[FoundAmount]:
+def _amounts_beside(
+    rows: Sequence[Row], index: int, text: str, context: AmountContext, *, whole: bool
+) -> list[FoundAmount]:
     """Return the amount of a labelled row that shows none: broken or whole in it, or alone beside it."""
     mended = _BROKEN_CENTS.sub(r"\1.\2", text)
     broken = [found for found in find_amounts(mended, context) if _is_money(found)]
@@ -195,9 +202,9 @@ def _amounts_beside(rows: Sequence[Row], index: int, text: str, context: AmountC
             gap = max(rows[near].top - rows[index].bottom, rows[index].top - rows[near].bottom)
             if len(amounts) == 1 and not re.search(r"[^\W\d_]{3}", alone) and gap < rows[index].height:
                 return [replace(amounts[0], start=len(text), end=len(text))]
-    whole = [found for found in find_amounts(text, context) if found.end == len(text)]
     # A whole number without cents or currency may have lost its decimal mark.
-    return [replace(found, ambiguous=True) for found in whole]
+    last = [found for found in find_amounts(text, context) if whole and found.end == len(text)]
+    return [replace(found, ambiguous=True) for found in last]
 
 
 def _confidence(row: Row, found: FoundAmount) -> float:

@@ -1,4 +1,4 @@
-"""What one accounting check found: passed or not, the offenders, and the query that finds them."""
+"""The answer of one check, for reconciliation, accounting and Dagster's asset checks alike."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """The answer of one check.
+    """What one check found.
 
     Attributes:
-        passed: true when nothing offends.
-        description: one sentence for people, with the count.
-        offenders: one plain row per offender, `job_id` first where there is one.
-        query_text: SQL that finds the offenders, runnable as it stands.
+        passed: whether what the check guards holds.
+        description: one sentence for people, with the counts.
+        offenders: one row per offending thing, ids first; empty when the check passed.
+        query_text: the SQL that finds the offenders, as text to run.
     """
 
     passed: bool

@@ -45,7 +45,8 @@ _POSTCODE = re.compile(r"(?<!LOT )(?<!PT )(?<!P\.T\. )\b\d{5}\b")
 _ADDRESS_END = re.compile(
     r"\b[TL][E3][L1I](?:EPHONE|P|EFON|NO)?\b|\bFAX\b|\bPHONE\b|\bH/P\b|\bHP\b|\bMOBILE\b|\bE-?MAIL\b|WWW\.?"
     r"|\b(?:GST|SST|VAT|GSI)\b|\b(?:CO|COMPANY|BUSINESS)\.? ?(?:REG|NO)|\bREG(?:ISTRATION)?\b|\bROC\b"
-    r"|INVOICE|\bINV\b|\bRECEIPT\b|\bBILL\b|\bDATE\b|\bCASH(?:IER)?\b|\bSHOPPING HOURS\b|\bBUSINESS HOURS?\b|\bOUTLET\b"
+    r"|INVOICE|\bINV\b|\bRECEIPT\b|\bBILL\b|\bDATE\b|\bCASH(?:IER)?\b|\bSHOPPING HOURS\b"
+    r"|\bBUSINESS HOURS?\b|\bOUTLET\b"
     r"|\bTABLE\b|\bORDER\b|\bUID\b|\bWELCOME\b|\bSTORE\b|CAREL?[IL1]NE\b|\bHOTLINE\b|\bTAX\b|\bDOC\b|\bPOS\b"
     r"|\bATTN\b|\bCUSTOMER\b|\bDATUM\b|\bTRANSACTION\b|\bSITE ?:"
 )

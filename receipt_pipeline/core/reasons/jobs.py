@@ -95,6 +95,12 @@ RESULT_MISSING = declare(
     "the record says succeeded but its object is gone",
     "read the investigation; restore the object or withdraw the result",
 )
+OBJECT_UNREADABLE = declare(
+    "OBJECT.UNREADABLE.v1",
+    Remedy.RETRY,
+    "the object store cannot be read now; whether the object is there is not known",
+    "check the store's disk and permissions, then repeat",
+)
 RESULT_QUARANTINED = declare(
     "RESULT.QUARANTINED.v1",
     Remedy.REVIEW,

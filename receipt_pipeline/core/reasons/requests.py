@@ -139,6 +139,12 @@ SCAN_SIZE = declare(
     "a scan has another size than given",
     "send the intended bytes or correct the size",
 )
+SCAN_MEDIA_TYPE = declare(
+    "SCAN.MEDIA_TYPE.v1",
+    Remedy.FIX_INPUT,
+    "a scan is of another kind than the media type given",
+    "send the intended bytes or correct the media type",
+)
 SCAN_TOO_LARGE = declare(
     "SCAN.TOO_LARGE.v1",
     Remedy.FIX_INPUT,

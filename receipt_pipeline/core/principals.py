@@ -1,0 +1,58 @@
+"""Who asks: tenant, caller and roles, checked by the one function that every door calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from receipt_pipeline.core.errors import NotAllowed, NotFound
+from receipt_pipeline.core.reasons import NOT_FOUND, NOT_PERMITTED
+
+
+class Role(StrEnum):
+    """What a principal may do."""
+
+    SUBMITTER = "submitter"
+    OPERATOR = "operator"
+    REVIEWER = "reviewer"
+    ANALYST = "analyst"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """One known asker; callers never choose it in a request (R012). `roles` are names of `Role`."""
+
+    tenant: str
+    caller: str
+    roles: frozenset[str]
+
+
+class _NothingAskedFor:
+    """Stands for a request that concerns no record yet."""
+
+
+NOTHING = _NothingAskedFor()
+
+
+def require(
+    principal: Principal, *any_of: Role, record: Mapping[str, Any] | _NothingAskedFor | None = NOTHING
+) -> None:
+    """Let the principal pass, or raise; it fails closed where tenant or roles are empty.
+
+    Args:
+        any_of: roles of which one suffices.
+        record: the row asked for, with its `tenant`; None when there is no such row.
+    Raises:
+        NotFound: the record is unknown or another tenant's: the same answer (D9).
+        NotAllowed: NOT_PERMITTED.v1, naming the roles that would do.
+    """
+    if not isinstance(record, _NothingAskedFor) and (record is None or not _own(principal, record)):
+        raise NotFound(NOT_FOUND)
+    if not principal.tenant or not principal.caller or principal.roles.isdisjoint(any_of):
+        raise NotAllowed(NOT_PERMITTED, needed=sorted(any_of))
+
+
+def _own(principal: Principal, record: Mapping[str, Any]) -> bool:
+    return bool(principal.tenant) and record["tenant"] == principal.tenant

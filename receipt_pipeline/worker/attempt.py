@@ -1,0 +1,110 @@
+"""One attempt in hand: the claim, its heartbeat and meter, and how a refused write is kept as evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from receipt_pipeline.core.errors import LeaseLost
+from receipt_pipeline.core.leases import FencingToken
+from receipt_pipeline.core.reasons import STALE_LEASE
+from receipt_pipeline.ledger.checkpoint import record_attempt_facts, record_refused_write
+from receipt_pipeline.ledger.claim import ClaimedJob
+from receipt_pipeline.ledger.commit import uploads_of
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.losses import read_job
+from receipt_pipeline.ledger.quarantines import competing_digests, hold_divergent
+from receipt_pipeline.worker.attempt_facts import AttemptMeter
+from receipt_pipeline.worker.equipment import Classifier, Worker
+from receipt_pipeline.worker.heartbeat import Heartbeat
+
+
+class Stop(StrEnum):
+    """Why the worker is through with a claim, as far as the items go."""
+
+    PUBLISH = "publish"
+    YIELDED = "yielded"
+    HELD = "held"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A claimed job with everything that its worker needs until the last write.
+
+    Attributes:
+        chain: None for an attempt that computes nothing.
+        must_yield: whether the slice is used up or the worker was asked to stop.
+        items_done: items that this attempt has committed.
+    """
+
+    worker: Worker
+    claimed: ClaimedJob
+    chain: Classifier | None
+    beats: Heartbeat
+    meter: AttemptMeter
+    must_yield: Callable[[], bool]
+    items_done: int = 0
+
+    @property
+    def token(self) -> FencingToken:
+        """Return the token of every write."""
+        return self.claimed.token
+
+    def record_facts(self, tx: LedgerTransaction) -> None:
+        """Write the attempt's facts in the transaction of its last write."""
+        record_attempt_facts(tx, self.token, self.meter.document())
+
+    @contextmanager
+    def writing(
+        self, kind: str, *, ordinal: int | None = None, digest: str | None = None
+    ) -> Iterator[LedgerTransaction]:
+        """Open the transaction of one fenced write; a refusal is kept with the digest that it carried.
+
+        Args:
+            kind: names the write in `refused_writes`: begin, checkpoint, yield, intent, commit, close, fail.
+            ordinal: of the item whose outcome is written, else None.
+            digest: of the outcome or result that the write carries, else None.
+        Raises:
+            LeaseLost: a later epoch holds the job, by the ledger's answer or the heartbeat's before it.
+        """
+        try:
+            if self.beats.refused:
+                raise LeaseLost(STALE_LEASE, job_id=self.token.job_id, lease_epoch=self.token.lease_epoch)
+            with self.worker.ledger.transaction() as tx:
+                yield tx
+        except LeaseLost:
+            keep_refusal(self.worker, self.token, kind=kind, ordinal=ordinal, digest=digest)
+            raise
+        self.beats.progressed()
+
+
+def keep_refusal(
+    worker: Worker, token: FencingToken, *, kind: str, ordinal: int | None, digest: str | None
+) -> None:
+    """Record a stale worker's refused write; a digest that differs from the ledger's is quarantined (D2)."""
+    with worker.ledger.transaction() as tx:
+        record_refused_write(tx, token, write_kind=kind, ordinal=ordinal, digest=digest)
+        if digest is None:
+            return
+        subject = "result" if ordinal is None else f"item:{ordinal}"
+        further = _intents(tx, token.job_id) if ordinal is None else []
+        known = competing_digests(tx, job_id=token.job_id, subject=subject) + further
+        # What the ledger committed or another attempt intended stands against what this worker carried.
+        if any(entry["digest"] != digest for entry in known if not entry["source"].startswith("refused")):
+            hold_divergent(
+                tx, job_id=token.job_id, subject=subject, limits=worker.limits, further=further or None
+            )
+
+
+def _intents(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:
+    job = read_job(tx, job_id, lock=True)
+    if job is None or job["close_cause"] is not None:
+        return []
+    return [
+        {"digest": row["expected_digest"], "source": "intent", "lease_epoch": row["lease_epoch"]}
+        for row in uploads_of(tx, job_id)
+    ]

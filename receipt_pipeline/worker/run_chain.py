@@ -1,0 +1,155 @@
+"""Works off the items of a claim, from the checkpoint on: begin, read, classify, pass the boundary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from receipt_pipeline.core.canonical import digest_of_bytes
+from receipt_pipeline.core.errors import ObjectFault
+from receipt_pipeline.core.failure_points import altered, point
+from receipt_pipeline.core.item_classes import ItemClass
+from receipt_pipeline.core.item_outcome import ItemOutcome
+from receipt_pipeline.core.job_lifecycle import CloseCause
+from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.core.reasons import INPUT_CHANGED, INPUT_GONE, Reason
+from receipt_pipeline.ledger.checkpoint import Boundary, FinishedItem, pass_boundary
+from receipt_pipeline.ledger.claim import AttemptKind
+from receipt_pipeline.ledger.commit import overtake_own_items
+from receipt_pipeline.ledger.losses import yield_job
+from receipt_pipeline.objects.store import scan_key
+from receipt_pipeline.worker.attempt import Attempt, Stop
+from receipt_pipeline.worker.equipment import Classifier
+from receipt_pipeline.worker.unchanged import keep_unchanged
+
+
+def unfinished(attempt: Attempt) -> list[dict[str, Any]]:
+    """Return the items of the claim that have no class yet, in order; a closing attempt computes none."""
+    if attempt.claimed.kind is AttemptKind.CLOSING:
+        return []
+    return [item for item in attempt.claimed.items if item["item_class"] is None]
+
+
+def run_items(attempt: Attempt) -> Stop:
+    """Work off what is unfinished and commit every outcome at its boundary.
+
+    At least one item is finished before the worker yields, so that short slices still come to an end.
+
+    Returns:
+        PUBLISH when nothing is left to compute (also when a limit overtook the rest, D4), YIELDED or
+        HELD when the job has left this worker.
+    Raises:
+        LeaseLost: a later epoch holds the job; the refused write is recorded.
+        StageFailed: a stage gave no answer. ObjectFault: the store could not be read.
+        IdentityMismatch: a stage or artefact is not the pinned one.
+    """
+    finished: FinishedItem | None = None
+    for item in unfinished(attempt):
+        if finished is not None and attempt.must_yield():
+            return _give_back(attempt, finished)
+        boundary = _pass(attempt, finished, item["ordinal"])
+        if boundary.held:
+            return Stop.HELD
+        if boundary.overtaken_by is not None:
+            return _overtaken(attempt, boundary.overtaken_by)
+        finished = _work_off(attempt, item)
+    if finished is None:
+        return Stop.PUBLISH
+    return Stop.HELD if _pass(attempt, finished, None).held else Stop.PUBLISH
+
+
+def _pass(attempt: Attempt, finished: FinishedItem | None, next_ordinal: int | None) -> Boundary:
+    """Commit the finished item and begin the next in one transaction; both boundaries are marked."""
+    if finished is not None:
+        point("checkpoint.before")
+    if next_ordinal is not None:
+        point("begin.before")
+    kind = "begin" if finished is None else "checkpoint"
+    ordinal = finished.ordinal if finished else None
+    digest = finished.outcome.outcome_digest if finished else None
+    with attempt.writing(kind, ordinal=ordinal, digest=digest) as tx:
+        boundary = pass_boundary(
+            tx, attempt.token, finished=finished, next_ordinal=next_ordinal, limits=attempt.worker.limits
+        )
+    if finished is not None:
+        attempt.items_done += 1
+        point("checkpoint.after")
+    if next_ordinal is not None:
+        point("begin.after")
+    return boundary
+
+
+def _give_back(attempt: Attempt, finished: FinishedItem) -> Stop:
+    """Yield at the boundary: commit the finished item, release the lease, spend no budget."""
+    boundary = _pass(attempt, finished, None)
+    if boundary.held:
+        return Stop.HELD
+    if boundary.overtaken_by is not None:
+        return _overtaken(attempt, boundary.overtaken_by)
+    point("yield.before")
+    with attempt.writing("yield") as tx:
+        attempt.record_facts(tx)
+        yield_job(tx, attempt.token)
+    point("yield.after")
+    return Stop.YIELDED
+
+
+def _overtaken(attempt: Attempt, cause: CloseCause) -> Stop:
+    """Class the items that a limit overtook; what is kept is published by this very attempt."""
+    with attempt.writing("close") as tx:
+        overtake_own_items(tx, attempt.token, cause=cause)
+    return Stop.PUBLISH
+
+
+def _work_off(attempt: Attempt, item: dict[str, Any]) -> FinishedItem:
+    """Return the outcome of one begun item; nothing of it is written yet."""
+    started = attempt.worker.monotonic()
+    finished = _finish(attempt, item)
+    attempt.meter.item_took(item["ordinal"], attempt.worker.monotonic() - started)
+    attempt.beats.progressed()
+    return finished
+
+
+def _finish(attempt: Attempt, item: dict[str, Any]) -> FinishedItem:
+    ordinal = item["ordinal"]
+    scan = _read_scan(attempt, item)
+    if isinstance(scan, Reason):
+        refused = ItemOutcome(item_class=ItemClass.REJECTED, reason_code=scan.code)
+        return FinishedItem(ordinal=ordinal, outcome=refused, invocations=0)
+    kept = keep_unchanged(attempt.worker, item)
+    if kept is not None:
+        return FinishedItem(
+            ordinal=ordinal, outcome=kept.outcome, invocations=0, kept_decision_id=kept.decision_id
+        )
+    chain = _chain(attempt)
+    point("model.before")
+    outcome = chain.classify(
+        scan, duplicate_bytes=item["earlier_job_id"] is not None, on_page=attempt.beats.progressed
+    )
+    outcome = altered("model.change_output", outcome)
+    point("model.after")
+    return FinishedItem(ordinal=ordinal, outcome=outcome, invocations=1)
+
+
+def _read_scan(attempt: Attempt, item: dict[str, Any]) -> bytes | Reason:
+    """Return the bytes that were accepted, or why there are none: never a newer file (R035).
+
+    Raises:
+        ObjectFault: the scan is there but cannot be read now.
+    """
+    objects = attempt.worker.objects
+    key = scan_key(item["tenant"], item["sha256"])
+    try:
+        data = objects.read(key)
+    except ObjectFault:
+        if objects.stat(key) is None:
+            return INPUT_GONE
+        raise
+    return data if digest_of_bytes(data) == item["sha256"] else INPUT_CHANGED
+
+
+def _chain(attempt: Attempt) -> Classifier:
+    """Return the chain of the job's pins; a claim that was not expected to compute loads it now."""
+    if attempt.chain is None:
+        job = attempt.claimed.job
+        attempt.chain = attempt.worker.chains(Pins(**{name: job[name] for name in Pins.__slots__}))
+    return attempt.chain

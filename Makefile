@@ -25,7 +25,7 @@ up: $(READY) ## serve the web UI and the daemon until Ctrl-C
 	@$(BIN)/receipts up
 
 test: $(READY) ## run every test, the whole-process ones too
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --results=$(RESULTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --results=$(RESULTS)
 
 check: $(READY) ## format, lint, types, import rules, sizes and words
 	@$(BIN)/ruff check .

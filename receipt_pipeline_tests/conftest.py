@@ -13,6 +13,7 @@ import pytest
 
 from receipt_pipeline_tests.chromium import NO_CHROMIUM, find_chromium
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.parallel_order import FilesAndProcessTrees, folder_rank
 from receipt_pipeline_tests.postgres_server import PostgresServer, named_server, private_server
 from receipt_pipeline_tests.suite_results import PROJECT, SuiteRecorder, attach_requirements, tree_state
 
@@ -25,8 +26,6 @@ for _name in [name for name in os.environ if name.startswith(("RECEIPTS_", "DAGS
     del os.environ[_name]
 
 NO_SHARED = "the folder ../shared is absent"
-# The folders in which tests are fast come last, so that the long ones do not form the tail of a parallel run.
-FOLDER_ORDER = ("e2e", "crash", "field", "orchestration", "conformance", "property", "unit", "tidy")
 TEST_SETTINGS = pytest.StashKey[dict[str, str]]()
 
 hypothesis.settings.register_profile(
@@ -77,28 +76,22 @@ def shared_folder(config: pytest.Config) -> Path:
     return Path(config.stash[TEST_SETTINGS].get("RECEIPTS_TEST_SHARED", PROJECT.parent / "shared"))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order, group and mark the tests by where they live and what they need."""
-    items.sort(key=lambda item: (_folder_rank(item), item.path))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long tests first, and write on each what it proves."""
+    items.sort(key=lambda item: (folder_rank(item.path), item.path))
     attach_requirements(items)
-    for item in items:
-        # Only one tree of daemon, web server and runs at a time; otherwise a file's tests stay together.
-        group = (
-            "process-trees" if item.get_closest_marker("e2e") else str(item.path.relative_to(config.rootpath))
-        )
-        item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndProcessTrees:
+    """Share the tests of a parallel run out by file, and process trees to one worker."""
+    return FilesAndProcessTrees(config, log)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs ../shared where that folder is absent."""
     if item.get_closest_marker("field") and not shared_folder(item.config).is_dir():
         pytest.skip(f"{NO_SHARED} (or set RECEIPTS_TEST_SHARED)")
-
-
-def _folder_rank(item: pytest.Item) -> int:
-    folders = [folder for folder in FOLDER_ORDER if folder in item.path.parts]
-    return FOLDER_ORDER.index(folders[0]) if folders else len(FOLDER_ORDER)
 
 
 @pytest.fixture(scope="session")

@@ -89,10 +89,9 @@ class SuiteRecorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the worst outcome of the three reports of a test."""
-        name = report.nodeid.split("@")[0] if "@" in report.nodeid.rpartition("]")[2] else report.nodeid
         properties = dict(report.user_properties)
         kept = self.tests.setdefault(
-            name,
+            report.nodeid,
             TestOutcome("passed", list(properties.get(REQUIREMENTS_PROPERTY, []))),  # type: ignore[call-overload]
         )
         if SEVERITY[report.outcome] > SEVERITY[kept.outcome]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from receipt_pipeline_tests.parallel_order import share_of
 from receipt_pipeline_tests.requirements_report import carried_ids, main, reusable
 from receipt_pipeline_tests.suite_results import PROJECT, SuiteRecorder, TreeState, tree_state
 
@@ -49,7 +50,7 @@ def run_small_suite(folder: Path, *arguments: str, strict: bool = False) -> dict
     return document
 
 
-@pytest.mark.parametrize("arguments", [(), ("-n", "2", "--dist", "loadgroup")], ids=["alone", "parallel"])
+@pytest.mark.parametrize("arguments", [(), ("-n", "2")], ids=["alone", "parallel"])
 def test_skipped_and_failed_tests_carry_no_requirement(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     document = run_small_suite(tmp_path, *arguments)
     outcomes = {name.rpartition("::")[2]: test["outcome"] for name, test in document["tests"].items()}
@@ -119,3 +120,10 @@ def test_the_report_counts_against_the_whole_list(tmp_path: Path, capsys: pytest
 
 def test_nothing_of_the_callers_set_up_reaches_the_tests() -> None:
     assert [name for name in os.environ if name.startswith(("RECEIPTS_", "DAGSTER_"))] == []
+
+
+def test_a_parallel_run_gives_all_process_trees_to_one_worker() -> None:
+    trees = {share_of(f"receipt_pipeline_tests/e2e/test_{name}.py::test_it") for name in ("demo", "drill")}
+    files = {share_of(f"receipt_pipeline_tests/unit/test_{name}.py::test_it") for name in ("money", "pins")}
+    assert len(trees) == 1
+    assert len(files) == 2

@@ -51,3 +51,13 @@ def test_only_the_dagster_room_goes_without_postponed_annotations() -> None:
         if "from __future__ import annotations" in text_of(path)
     ]
     assert postponed == []
+
+
+def test_tests_that_start_process_trees_live_in_one_folder() -> None:
+    # A parallel run hands that folder to one worker, so that only one tree runs at a time.
+    marked = {path for path in python_files("receipt_pipeline_tests") if "pytest.mark.e2e" in text_of(path)}
+    here = PROJECT / "receipt_pipeline_tests"
+    outside = [path for path in marked if not path.is_relative_to(here / "e2e") and "tidy" not in path.parts]
+    unmarked = [path for path in python_files("receipt_pipeline_tests/e2e") if path.name.startswith("test_")]
+    assert outside == []
+    assert [path for path in unmarked if path not in marked] == []

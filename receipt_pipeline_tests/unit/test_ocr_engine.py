@@ -1,0 +1,86 @@
+"""The real reader on drawn pages: without a network, alike every time, and on pages that lie wrong."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from receipt_pipeline.chain.ocr import RapidOcrEngine, read_scan
+from receipt_pipeline.chain.ocr_models import place_models
+from receipt_pipeline.chain.values import DecodedScan, Page
+
+pytestmark = pytest.mark.slow
+
+PRINTED = ("CORNER SHOP", "Bread 3.88", "Milk 0.90", "TOTAL EUR 4.78", "Thank you")
+
+
+def a_drawn_page(index: int = 0) -> Page:
+    """White paper with five printed lines."""
+    paper = Image.new("RGB", (420, 260), "white")
+    pen = ImageDraw.Draw(paper)
+    for row, text in enumerate(PRINTED):
+        pen.text((20, 15 + 45 * row), text, fill="black", font=ImageFont.load_default(22))
+    return Page(index, np.array(paper))
+
+
+def turned(page: Page, quarters: int) -> Page:
+    """The page turned counter-clockwise."""
+    return Page(page.index, np.ascontiguousarray(np.rot90(page.pixels, quarters)))
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> RapidOcrEngine:
+    """The real engine with its models placed in a folder of its own."""
+    return RapidOcrEngine(place_models(tmp_path_factory.mktemp("models")))
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every attempt to open a connection fails."""
+
+    def refuse(*_args: Any, **_kwargs: Any) -> None:
+        raise OSError("the network is refused in this test")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect_ex", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_the_engine_reads_a_printed_page_without_a_network(engine: RapidOcrEngine) -> None:
+    engine.warm_up()
+    page = a_drawn_page()
+    lines = engine.read_page(page)
+    assert [line.text.replace(" ", "") for line in lines] == [text.replace(" ", "") for text in PRINTED]
+    for line in lines:
+        left, top, right, bottom = line.box
+        assert 0 <= left < right <= 420
+        assert 0 <= top < bottom <= 260
+        assert all(isinstance(edge, int) for edge in line.box)
+        assert line.confidence == round(line.confidence, 4)
+        assert 0.5 <= line.confidence <= 1.0
+
+
+def test_the_same_page_is_read_alike_every_time(engine: RapidOcrEngine) -> None:
+    assert engine.read_page(a_drawn_page()) == engine.read_page(a_drawn_page())
+
+
+def test_a_blank_page_has_no_lines(engine: RapidOcrEngine) -> None:
+    assert engine.read_page(Page(0, np.full((300, 200, 3), 255, np.uint8))) == ()
+
+
+@pytest.mark.parametrize("quarters", [1, 2, 3])
+def test_a_page_that_lies_wrong_is_turned_before_it_is_read(engine: RapidOcrEngine, quarters: int) -> None:
+    upright = read_scan(DecodedScan("png", (a_drawn_page(),)), engine)
+    lying = read_scan(DecodedScan("png", (turned(a_drawn_page(), quarters),)), engine)
+    assert [line.text for line in lying.lines] == [line.text for line in upright.lines]
+    assert lying.page_sizes == upright.page_sizes
+
+
+def test_an_upright_page_is_not_turned(engine: RapidOcrEngine) -> None:
+    page = a_drawn_page()
+    assert engine.upright(page) is page

@@ -81,7 +81,8 @@ def an_open_investigation(home: ReadersHome) -> str:
     job_id = home.answer("submit", "scans/r-002.jpg", "--new", "--wait")["job_id"]
     shutil.rmtree(home.folder / "data" / "objects" / "results" / job_id)
     assert home.run("reconcile").returncode == 0
-    return next(str(row["id"]) for row in home.answer("investigations", "list") if row["job_id"] == job_id)
+    rows = home.answer("investigations", "list")
+    return next(str(row["investigation_id"]) for row in rows if row["job_id"] == job_id)
 
 
 def an_active_principal(home: ReadersHome) -> str:
@@ -89,9 +90,22 @@ def an_active_principal(home: ReadersHome) -> str:
     return str(home.answer("investigations", "list")[0]["owner"])
 
 
-def a_shipped_release(home: ReadersHome) -> str:
-    """Return the id of a release that ships."""
-    return str(home.answer("release", "list")["releases"][0]["release_id"])
+def the_current_release(home: ReadersHome) -> str:
+    """Return the name of the release that the alias `production` points at."""
+    rows = home.answer("release", "list")
+    return next(str(row["name"]) for row in rows if "production" in row["aliases"])
+
+
+def an_older_release(home: ReadersHome) -> str:
+    """Return the name of a release that no alias points at."""
+    rows = home.answer("release", "list")
+    return next(str(row["name"]) for row in rows if not row["aliases"])
+
+
+def an_open_task(home: ReadersHome) -> str:
+    """Return the decision ID of a task that waits: bytes that were handed in before go to review."""
+    home.answer("submit", "scans/r-002.jpg", "--new", "--wait")
+    return str(home.answer("tasks", "list")[0]["decision_id"])
 
 
 PLACEHOLDERS: dict[str, Callable[[ReadersHome], str]] = {
@@ -99,7 +113,9 @@ PLACEHOLDERS: dict[str, Callable[[ReadersHome], str]] = {
     "JOB2": a_waiting_job,
     "INVESTIGATION": an_open_investigation,
     "OWNER": an_active_principal,
-    "RELEASE": a_shipped_release,
+    "RELEASE": the_current_release,
+    "OLDER_RELEASE": an_older_release,
+    "DECISION": an_open_task,
 }
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from receipt_pipeline.cli.main import app
 from receipt_pipeline.core.effect_lifecycle import EFFECT_PROTOCOLS
 from receipt_pipeline.core.job_lifecycle import JOB_TRANSITIONS, TerminalClass
 from receipt_pipeline.ledger.effect_tables import effects
@@ -54,6 +57,26 @@ def test_every_table_of_the_ledger_is_explained() -> None:
     explained = set(re.findall(r"`(\w+)`", section("The ledger's tables")))
     assert effects.metadata is metadata
     assert explained == set(metadata.tables)
+
+
+def test_every_setting_is_explained() -> None:
+    settings = text_of(PROJECT / "receipt_pipeline" / "settings.py")
+    read = set(re.findall(r'"(RECEIPTS_[A-Z_]+)"', settings))
+    explained = set(re.findall(r"`(RECEIPTS_[A-Z_]+)", text_of(PROJECT / "docs" / "operator.md")))
+    assert read - explained == set()
+
+
+def leaves(command: Any, *path: str) -> list[str]:
+    """Return the full names of a command's subcommands."""
+    below = getattr(command, "commands", {})
+    return [name for word in below for name in leaves(below[word], *path, word)] or [" ".join(path)]
+
+
+def test_every_command_is_explained() -> None:
+    shown = "\n".join(text_of(page) for page in pages())
+    commands = leaves(get_command(app), "receipts")
+    assert len(commands) > 10
+    assert [name for name in commands if name not in shown] == []
 
 
 def test_every_room_is_shown() -> None:

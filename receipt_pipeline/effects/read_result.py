@@ -1,0 +1,106 @@
+"""Serves a result: verified against the ledger, never while it is quarantined, withdrawn or gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+
+from receipt_pipeline.core.canonical import digest_of_bytes
+from receipt_pipeline.core.errors import NotAllowed, ObjectFault
+from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
+from receipt_pipeline.core.money import Money
+from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.core.reasons import (
+    RESULT_MISMATCH,
+    RESULT_NONE,
+    RESULT_NOT_READY,
+    RESULT_QUARANTINED,
+    RESULT_RETIRED,
+    RESULT_WITHDRAWN,
+)
+from receipt_pipeline.core.result_document import ResultDocument, parse_result
+from receipt_pipeline.effects.services import EffectServices
+from receipt_pipeline.ledger.effect_tables import quarantine
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.quarantines import open_quarantines
+from receipt_pipeline.ledger.status import read_items, read_own_job
+
+WITHDRAWN = "withdraw"
+
+
+def read_result(services: EffectServices, job_id: str, *, tenant: str) -> dict[str, Any]:
+    """Return a closed job's items with fields and decisions, from its verified object where there is one.
+
+    A job that closed without an object shows what its ledger rows kept, and says that nothing was
+    sent on.
+
+    Raises:
+        NotFound: unknown or foreign. NotAllowed: RESULT.* when it may not be served.
+        ObjectFault: the object is missing or altered.
+    """
+    with services.ledger.reading() as tx:
+        job = read_own_job(tx, job_id, tenant=tenant)
+        _refuse_unserved(tx, job)
+        rows = read_items(tx, job_id) if job["result_key"] is None else []
+    head = {
+        "job_id": job_id,
+        "state": job["state"],
+        "terminal_class": job["terminal_class"],
+        "pins": Pins.from_document(job).as_document(),
+    }
+    if job["result_key"] is None:
+        return head | {"object": None, "reason": RESULT_NONE.code, "items": [_from_row(row) for row in rows]}
+    document = read_verified(services, job)
+    stored = {"digest": job["result_digest"], "size_bytes": job["result_size_bytes"], "verified": True}
+    return head | {"object": stored, "reason": "", "items": [_from_line(item) for item in document.items]}
+
+
+def read_verified(services: EffectServices, job: dict[str, Any]) -> ResultDocument:
+    """Read a result object whose bytes hash to the ledger's digest. Raises ObjectFault otherwise."""
+    data = services.objects.read(job["result_key"])
+    if digest_of_bytes(data) != job["result_digest"]:
+        raise ObjectFault(RESULT_MISMATCH, job_id=job["job_id"])
+    return parse_result(data)
+
+
+def _refuse_unserved(tx: LedgerTransaction, job: dict[str, Any]) -> None:
+    job_id = job["job_id"]
+    if open_quarantines(tx, job_id):
+        raise NotAllowed(RESULT_QUARANTINED, job_id=job_id)
+    if job["state"] not in TERMINAL_STATES:
+        raise NotAllowed(RESULT_NOT_READY, job_id=job_id, state=job["state"])
+    withdrawn = select(quarantine.c.quarantine_id).where(quarantine.c.job_id == job_id)
+    if tx.row(withdrawn.where(quarantine.c.resolution == WITHDRAWN)):
+        raise NotAllowed(RESULT_WITHDRAWN, job_id=job_id)
+    if job["result_purged_at"] is not None:
+        raise NotAllowed(RESULT_RETIRED, job_id=job_id)
+
+
+def _from_line(item: Any) -> dict[str, Any]:
+    document = item.as_document()
+    outcome = document.pop("outcome")
+    return document | outcome | {"total_text": _total_text(outcome["fields"])}
+
+
+def _from_row(row: dict[str, Any]) -> dict[str, Any]:
+    fields = row["fields"] or {}
+    kept = {
+        name: row[name] for name in ("ordinal", "item_id", "decision_id", "sha256", "decision", "risk_ppm")
+    }
+    return kept | {
+        "class": row["item_class"],
+        "fields": fields,
+        "reasons": row["reasons"] or [],
+        "reason_code": row["reason_code"],
+        "outcome_digest": row["outcome_digest"],
+        "total_text": _total_text(fields),
+    }
+
+
+def _total_text(fields: dict[str, Any]) -> str | None:
+    total = fields.get("total")
+    if not total:
+        return None
+    text = Money(total["minor"], total["currency"]).as_decimal_text()
+    return f"{text} {total['currency']}" if total["currency"] else text

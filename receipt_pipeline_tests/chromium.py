@@ -39,7 +39,7 @@ def _install() -> str:
         answer = subprocess.CompletedProcess([], 0, stderr="")
         for arguments in (("update", "-q"), ("install", "-q", "-y", "--no-install-recommends", "chromium")):
             answer = subprocess.run(
-                ["apt-get", *arguments],
+                ["apt-get", "-o", "DPkg::Lock::Timeout=300", *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -1,0 +1,109 @@
+"""The migrated schema is the schema that the code speaks to, and migrating is safe at any time."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from receipt_pipeline.ledger import effect_tables
+from receipt_pipeline.ledger.engine import Ledger, open_ledger
+from receipt_pipeline.ledger.tables import metadata
+
+PROCESSES = 2
+HEAD = "0002"
+
+assert effect_tables.effects.metadata is metadata
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def fresh_urls(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """Two empty databases of one kind."""
+    if request.param == "sqlite":
+        return [f"sqlite:///{tmp_path / name}.db" for name in ("one", "two")]
+    server = request.getfixturevalue("postgres_server")
+    urls = [server.create_database() for _ in range(2)]
+    request.addfinalizer(lambda: [server.drop_database(url) for url in urls])
+    return urls
+
+
+def described(engine: sa.Engine) -> dict[str, Any]:
+    """Return what the database itself says of every table, free of order."""
+    inspector = sa.inspect(engine)
+    return {
+        table: {
+            "columns": {
+                column["name"]: (str(column["type"]), column["nullable"], column["default"])
+                for column in inspector.get_columns(table)
+            },
+            "primary key": inspector.get_pk_constraint(table),
+            "foreign keys": sorted(map(str, inspector.get_foreign_keys(table))),
+            "unique": sorted(map(str, inspector.get_unique_constraints(table))),
+            "checks": {
+                check["name"]: " ".join(check["sqltext"].split())
+                for check in inspector.get_check_constraints(table)
+            },
+            "indexes": sorted(_index_text(index) for index in inspector.get_indexes(table)),
+        }
+        for table in inspector.get_table_names()
+        if table != "alembic_version"
+    }
+
+
+def _index_text(index: Any) -> str:
+    conditions = {name: str(value) for name, value in index.get("dialect_options", {}).items()}
+    return f"{index['name']} {index['column_names']} unique={bool(index['unique'])} {conditions}"
+
+
+def test_the_migrated_schema_is_the_one_that_the_tables_declare(fresh_urls: list[str]) -> None:
+    migrated, declared = open_ledger(fresh_urls[0]), open_ledger(fresh_urls[1])
+    migrated.migrate()
+    metadata.create_all(declared.engine)
+    with migrated.engine.connect() as connection:
+        differences = compare_metadata(MigrationContext.configure(connection), metadata)
+    assert differences == []
+    assert described(migrated.engine) == described(declared.engine)
+    migrated.close()
+    declared.close()
+
+
+def test_migrating_again_changes_nothing(ledger: Ledger) -> None:
+    before = described(ledger.engine)
+    ledger.migrate()
+    assert described(ledger.engine) == before
+    assert revisions(ledger) == [HEAD]
+
+
+def test_processes_that_migrate_a_fresh_database_at_once_all_succeed(fresh_urls: list[str]) -> None:
+    context = multiprocessing.get_context("fork")
+    start = context.Barrier(PROCESSES)
+    processes = [
+        context.Process(target=migrate_at_once, args=(fresh_urls[0], start)) for _ in range(PROCESSES)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=60)
+    assert [process.exitcode for process in processes] == [0] * PROCESSES
+    ledger = open_ledger(fresh_urls[0])
+    assert revisions(ledger) == [HEAD]
+    ledger.close()
+
+
+def migrate_at_once(url: str, start: Any) -> None:
+    """Open the ledger and migrate it in step with the others; runs in its own process."""
+    ledger = open_ledger(url)
+    start.wait(timeout=60)
+    ledger.migrate()
+    ledger.close()
+
+
+def revisions(ledger: Ledger) -> list[str]:
+    """Return what the database says its revision is."""
+    with ledger.reading() as tx:
+        return [row["version_num"] for row in tx.rows(sa.text("SELECT version_num FROM alembic_version"))]

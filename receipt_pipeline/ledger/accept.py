@@ -77,6 +77,8 @@ def insert_job(
     Raises:
         InputRefused: RELEASE.* or CUTOFF.PASSED.v1.
     """
+    # Two jobs of one tenant that come at once must see each other's bytes.
+    tx.serialise(f"accept:{tenant}")
     release = resolve_release(tx, request.release)
     now = tx.now()
     deadline = limits.queue_deadline(submitted_at=now, cutoff=request.reconciliation_cutoff)
@@ -94,7 +96,10 @@ def insert_job(
             | {"warnings": _warnings(request, len(stored))}
         )
     )
-    _insert_items(tx, job_id=job_id, tenant=tenant, caller=caller, pins=pins, stored=stored)
+    evidence = find_earlier(
+        tx, tenant=tenant, caller=caller, pins=pins, stored=stored, lineage=family.lineage
+    )
+    _insert_items(tx, job_id=job_id, tenant=tenant, pins=pins, stored=stored, evidence=evidence)
     append_event(
         tx, EventKind.ACCEPTED, job_id=job_id, tenant=tenant, release_id=pins.release_id, items=len(stored)
     )
@@ -140,9 +145,14 @@ def _warnings(request: JobRequest, count: int) -> list[str]:
 
 
 def _insert_items(
-    tx: LedgerTransaction, *, job_id: str, tenant: str, caller: str, pins: Pins, stored: Sequence[StoredItem]
+    tx: LedgerTransaction,
+    *,
+    job_id: str,
+    tenant: str,
+    pins: Pins,
+    stored: Sequence[StoredItem],
+    evidence: Sequence[dict[str, Any]],
 ) -> None:
-    earlier = find_earlier(tx, tenant=tenant, caller=caller, pins=pins, stored=stored)
     rows = [
         {
             "job_id": job_id,
@@ -156,7 +166,7 @@ def _insert_items(
             "tenant": tenant,
             "decision_id": decision_id(job_id=job_id, item_id=item.item_id, pins=pins),
         }
-        | earlier[ordinal]
+        | evidence[ordinal]
         for ordinal, item in enumerate(stored)
     ]
     for start in range(0, len(rows), INSERT_BATCH_MAX):
@@ -164,12 +174,19 @@ def _insert_items(
 
 
 def find_earlier(
-    tx: LedgerTransaction, *, tenant: str, caller: str, pins: Pins, stored: Sequence[StoredItem]
+    tx: LedgerTransaction,
+    *,
+    tenant: str,
+    caller: str,
+    pins: Pins,
+    stored: Sequence[StoredItem],
+    lineage: str | None = None,
 ) -> list[dict[str, Any]]:
     """Return per item the frozen evidence of repetition: the earlier item with the same bytes.
 
-    An earlier item counts when its job is open or it was classified. One that could answer for
-    this item (same caller, explicit id, pins) is preferred and marked `earlier_alike`.
+    An earlier item counts when its job is open or it was classified, and its job is of another
+    lineage. One that could answer for this item (same caller, explicit id, pins) is preferred and
+    marked `earlier_alike`.
     """
     candidates: dict[str, list[dict[str, Any]]] = {}
     digests = sorted({item.sha256 for item in stored})
@@ -187,6 +204,7 @@ def find_earlier(
             .join(jobs, jobs.c.job_id == items.c.job_id)
             .where(items.c.tenant == tenant)
             .where(items.c.sha256.in_(digests[start : start + INSERT_BATCH_MAX]))
+            .where(jobs.c.lineage != (lineage or ""))
             .where(
                 sa.or_(
                     sa.and_(

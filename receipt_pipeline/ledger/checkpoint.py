@@ -58,6 +58,7 @@ def pass_boundary(
     Raises:
         LeaseLost: a later epoch holds the job; the caller rolls back and records the refusal.
     """
+    job = read_job(tx, token.job_id, lock=True)
     now = tx.now()
     values: dict[str, Any] = {"lease_expires_at": now + dt.timedelta(seconds=limits.lease_ttl_s)}
     if finished is not None:
@@ -69,15 +70,15 @@ def pass_boundary(
         .where(jobs.c.lease_epoch == token.lease_epoch)
         .values(**values)
     )
-    if written.rowcount == 0:
+    if job is None or written.rowcount == 0:
         raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
     if finished is not None:
         _write_outcome(tx, token, finished, now)
-        if _diverges(tx, token.job_id, finished):
-            hold_divergent(tx, job_id=token.job_id, subject=f"item:{finished.ordinal}", limits=limits)
+        subject = f"item:{finished.ordinal}"
+        if _diverges(tx, token.job_id, finished) and hold_divergent(
+            tx, job_id=token.job_id, subject=subject, limits=limits
+        ):
             return Boundary(begun=False, held=True)
-    job = read_job(tx, token.job_id)
-    assert job is not None
     cause = limit_reached(job, now)
     if cause is not None:
         return Boundary(begun=False, overtaken_by=cause)

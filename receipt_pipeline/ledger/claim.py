@@ -17,7 +17,7 @@ from receipt_pipeline.ledger.endings import expire_job, overtake_job
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
 from receipt_pipeline.ledger.journal import EventKind, append_event
-from receipt_pipeline.ledger.losses import lose_lease, read_job
+from receipt_pipeline.ledger.losses import hold_for_reconciliation, lose_lease, read_job
 from receipt_pipeline.ledger.tables import attempts, items, jobs
 
 
@@ -185,23 +185,19 @@ def _open_attempt(
 
 
 def _hold_unclosable(tx: LedgerTransaction, job: dict[str, Any], *, limits: ServiceLimits) -> None:
+    if not hold_for_reconciliation(tx, job):
+        return
     open_investigation(
         tx,
         InvestigationKind.UNKNOWN_EFFECT,
         subject=f"{job['job_id']}:closing",
+        again=str(job["lease_epoch"]),
         job_id=job["job_id"],
         reason=ATTEMPTS_EXHAUSTED,
         suspected_effect="the checkpointed outcomes could not be published within the closing bound",
         allowed_repair="mend the object store, then `receipts reconcile`",
         limits=limits,
     )
-    tx.execute(
-        update(jobs)
-        .where(jobs.c.job_id == job["job_id"])
-        .where(jobs.c.state == JobState.RUNNING)
-        .values(phase=Phase.RECONCILING, retry_at=None)
-    )
-    append_event(tx, EventKind.PHASE_CHANGED, job_id=job["job_id"], phase=Phase.RECONCILING.value)
 
 
 def renew_lease(tx: LedgerTransaction, token: FencingToken, *, lease_ttl_s: float) -> bool:

@@ -31,9 +31,9 @@ from receipt_pipeline.core.reasons import (
     UPLOAD_FAILED,
     Reason,
 )
-from receipt_pipeline.ledger.effect_tables import effects, outbox
+from receipt_pipeline.ledger.effect_tables import effects, investigations, outbox
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
+from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind, open_investigation
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.tables import attempts, items, jobs
 
@@ -74,13 +74,14 @@ def item_counts(tx: LedgerTransaction, job_id: str) -> dict[ItemClass, int]:
 def settle_open_items(
     tx: LedgerTransaction, job_id: str, *, begun: ItemClass, waiting: ItemClass, reason: Reason
 ) -> None:
-    """Give every item without a class its final one: begun items and never begun ones apart."""
+    """Give every item without a class its final one: begun items and never begun ones apart.
+
+    An item that was lost to an earlier attempt counts as begun: work was spent on it.
+    """
     unfinished = sa.and_(items.c.job_id == job_id, items.c.item_class.is_(None))
+    was_begun = sa.or_(items.c.begun_epoch.is_not(None), items.c.losses > 0)
     now = tx.now()
-    for item_class, condition in (
-        (begun, items.c.begun_epoch.is_not(None)),
-        (waiting, items.c.begun_epoch.is_(None)),
-    ):
+    for item_class, condition in ((begun, was_begun), (waiting, sa.not_(was_begun))):
         tx.execute(
             update(items)
             .where(unfinished)
@@ -167,7 +168,7 @@ def write_terminal(
             result_key=result.key if published and result else None,
             result_digest=result.digest if published and result else None,
             result_size_bytes=result.size_bytes if published and result else None,
-            settled_at=None if published and job["review_tasks"] == EffectDemand.REQUIRED else now,
+            settled_at=None if _awaits_effects(job, published=published) else now,
         )
     )
     if written.rowcount == 0:
@@ -184,7 +185,9 @@ def write_terminal(
         result_digest=result.digest if published and result else None,
         items={name.value: count for name, count in counts.items() if count},
     )
-    _own_unresolved(tx, job, counts, limits)
+    if counts[ItemClass.UNRESOLVED]:
+        own_unresolved(tx, job_id, limits=limits)
+    abandon_uploads(tx, job_id, but=result.key if published and result else None)
     _record_effects(tx, job, state=state, now=now, limits=limits)
     _append_message(tx, job, state=state, terminal_class=terminal_class, code=code, result=result)
     return True
@@ -199,28 +202,59 @@ def _reason_code(terminal_class: TerminalClass, cause: CloseCause, reason: Reaso
     return given.code if given else ""
 
 
-def _own_unresolved(
-    tx: LedgerTransaction, job: dict[str, Any], counts: dict[ItemClass, int], limits: ServiceLimits
-) -> None:
-    if not counts[ItemClass.UNRESOLVED]:
-        return
-    rows = tx.rows(
-        select(items.c.item_id, items.c.reason_code)
-        .where(items.c.job_id == job["job_id"])
+def _awaits_effects(job: dict[str, Any], *, published: bool) -> bool:
+    required = job["notification"] == EffectDemand.REQUIRED
+    return required or (published and job["review_tasks"] == EffectDemand.REQUIRED)
+
+
+def own_unresolved(tx: LedgerTransaction, job_id: str, *, limits: ServiceLimits) -> None:
+    """Let one open investigation name every unresolved item of the job that none has settled (D13)."""
+    settled: set[str] = set()
+    for row in tx.rows(
+        select(investigations.c.evidence)
+        .where(investigations.c.job_id == job_id)
+        .where(investigations.c.kind == InvestigationKind.UNRESOLVED_ITEMS)
+        .where(investigations.c.state == RESOLVED)
+    ):
+        settled |= set(row["evidence"].get("item_ids", ()))
+    query = select(items.c.ordinal, items.c.item_id, items.c.reason_code, items.c.losses)
+    unresolved = tx.rows(
+        query.where(items.c.job_id == job_id)
         .where(items.c.item_class == ItemClass.UNRESOLVED)
         .order_by(items.c.ordinal)
     )
+    fresh = [row for row in unresolved if row["item_id"] not in settled]
+    if not fresh:
+        return
     open_investigation(
         tx,
         InvestigationKind.UNRESOLVED_ITEMS,
-        subject=job["job_id"],
-        job_id=job["job_id"],
-        reason=REASONS.get(rows[0]["reason_code"], ATTEMPTS_EXHAUSTED),
+        subject=job_id,
+        again=f"item:{fresh[0]['ordinal']}",
+        job_id=job_id,
+        reason=REASONS.get(fresh[0]["reason_code"], ATTEMPTS_EXHAUSTED),
         suspected_effect="none: the items have no outcome and nothing of them was sent on",
-        allowed_repair="submit the unresolved items again as a linked job under the same pins",
+        allowed_repair="look at the scans; submit the unresolved items again as a linked job",
         limits=limits,
-        evidence={"item_ids": [row["item_id"] for row in rows], "unresolved": len(rows)},
+        evidence={
+            "item_ids": [row["item_id"] for row in fresh],
+            "unresolved": len(fresh),
+            "losses": {row["item_id"]: row["losses"] for row in fresh if row["losses"]},
+        },
     )
+
+
+def abandon_uploads(tx: LedgerTransaction, job_id: str, *, but: str | None) -> None:
+    """Give up every upload intent of a closing job whose object is not its result."""
+    query = (
+        update(effects)
+        .where(effects.c.job_id == job_id)
+        .where(effects.c.kind == EffectKind.RESULT_OBJECT)
+        .where(effects.c.state.in_([EffectState.INTENDED, EffectState.UNKNOWN]))
+    )
+    if but is not None:
+        query = query.where(effects.c.idempotency_key != but)
+    tx.execute(query.values(state=EffectState.ABANDONED, updated_at=tx.now()))
 
 
 def _record_effects(

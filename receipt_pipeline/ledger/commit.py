@@ -148,9 +148,10 @@ def commit_result(
     if not write_terminal(tx, job=job, guard=guard, cause=cause, result=result, limits=limits):
         raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
     now = tx.now()
-    tx.execute(
+    committed = tx.execute(
         update(effects)
         .where(effects.c.idempotency_key == result.key)
+        .where(effects.c.expected_digest == result.digest)
         .values(
             state=EffectState.COMMITTED,
             provider_reference=result.digest,
@@ -159,14 +160,7 @@ def commit_result(
             reason_code="",
         )
     )
-    tx.execute(
-        update(effects)
-        .where(effects.c.job_id == token.job_id)
-        .where(effects.c.kind == EffectKind.RESULT_OBJECT)
-        .where(effects.c.idempotency_key != result.key)
-        .where(effects.c.state.in_([EffectState.INTENDED, EffectState.UNKNOWN]))
-        .values(state=EffectState.ABANDONED, updated_at=now)
-    )
+    assert committed.rowcount == 1, "an upload has its intent row before it starts"
     close_attempt(
         tx,
         token.job_id,

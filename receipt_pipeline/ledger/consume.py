@@ -14,6 +14,8 @@ from receipt_pipeline.core.reasons import Reason
 from receipt_pipeline.ledger.effect_tables import consumed, effects, quarantine, review_tasks
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.losses import read_job
+from receipt_pipeline.ledger.quarantines import OPEN, open_quarantines
 from receipt_pipeline.ledger.settlement import settle_if_done
 from receipt_pipeline.ledger.tables import items, jobs
 
@@ -26,7 +28,7 @@ def due_consumption(
     tx: LedgerTransaction, *, at_most: int, job_id: str | None = None
 ) -> list[dict[str, Any]]:
     """Return verified successes whose review tasks are not made yet and that nothing holds."""
-    held = select(quarantine.c.job_id).where(quarantine.c.state == "open")
+    held = select(quarantine.c.job_id).where(quarantine.c.state == OPEN)
     query = (
         select(jobs)
         .join(effects, effects.c.job_id == jobs.c.job_id)
@@ -44,8 +46,12 @@ def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
     """Create one task per decision ID of a verified success; returns how many were new.
 
     `clear` decisions are created closed (`auto_cleared`), so that tasks = decisions (D12).
-    The caller has verified the object against the ledger before this transaction.
+    The caller has verified the object against the ledger before this transaction. A job that was
+    quarantined since then gets none, and its effect stays due.
     """
+    read_job(tx, job["job_id"], lock=True)
+    if open_quarantines(tx, job["job_id"]):
+        return 0
     now = tx.now()
     made = 0
     rows = tx.rows(

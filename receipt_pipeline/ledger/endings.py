@@ -7,10 +7,11 @@ from typing import Any
 
 from sqlalchemy import or_, select, update
 
+from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.job_lifecycle import HELD_PHASES, TERMINAL_STATES, CloseCause, JobState
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.core.reasons import CANCELED_BY_CALLER, ITEM_OVERTAKEN, QUEUE_AGE_REACHED
+from receipt_pipeline.core.reasons import CANCELED_BY_CALLER, ITEM_OVERTAKEN, QUEUE_AGE_REACHED, STATE_REFUSES
 from receipt_pipeline.ledger.closing import close_attempt, settle_open_items, write_terminal
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.losses import begin_closing, read_job
@@ -48,10 +49,15 @@ def cancel_job(tx: LedgerTransaction, *, job_id: str, limits: ServiceLimits) -> 
     """Cancel an open job and fence its worker; what was finished keeps its class.
 
     Returns the job's row before the cancellation, None when it was already terminal.
+
+    Raises:
+        NotAllowed: STATE.REFUSES.v1 while the job is held: only its investigation closes it (D2).
     """
     job = read_job(tx, job_id, lock=True)
     if job is None or job["state"] in TERMINAL_STATES:
         return None
+    if job["phase"] in HELD_PHASES:
+        raise NotAllowed(STATE_REFUSES, job_id=job_id, phase=job["phase"])
     settle_open_items(
         tx, job_id, begun=ItemClass.CANCELLED, waiting=ItemClass.CANCELLED, reason=CANCELED_BY_CALLER
     )

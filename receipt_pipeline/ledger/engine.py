@@ -49,6 +49,15 @@ class LedgerTransaction:
         """Tell whether FOR UPDATE SKIP LOCKED has a meaning here."""
         return self._connection.dialect.name == "postgresql"
 
+    def serialise(self, name: str) -> None:
+        """Let transactions that give this name go one after another, until each ends.
+
+        SQLite's writers go one after another anyway.
+        """
+        if self._connection.dialect.name == "postgresql":
+            lock = sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(name, 0))
+            self._connection.execute(sa.select(lock))
+
     def execute(self, statement: sa.Executable, parameters: Any = None) -> sa.CursorResult[Any]:
         """Run a statement and return its cursor result."""
         result = self._connection.execute(statement, parameters)
@@ -85,9 +94,12 @@ class LedgerTransaction:
 class Ledger:
     """The one ledger: every door and service is handed it, nobody else opens the database."""
 
-    def __init__(self, engine: sa.Engine, *, clock: Clock | None) -> None:
+    def __init__(
+        self, engine: sa.Engine, *, clock: Clock | None, begin_tries_max: int = BEGIN_TRIES_MAX
+    ) -> None:
         self.engine = engine
         self._clock = clock
+        self._begin_tries_max = begin_tries_max
 
     @contextmanager
     def transaction(self) -> Iterator[LedgerTransaction]:
@@ -128,7 +140,7 @@ class Ledger:
 
     def _begin(self, *, read_only: bool) -> sa.Connection:
         """Connect and begin, again within a bound when the database is locked or away."""
-        for tried in range(1, BEGIN_TRIES_MAX + 1):
+        for tried in range(1, self._begin_tries_max + 1):
             connection: sa.Connection | None = None
             try:
                 connection = self.engine.connect()
@@ -139,7 +151,7 @@ class Ledger:
             except sa.exc.OperationalError as error:
                 if connection is not None:
                     connection.close()
-                if tried == BEGIN_TRIES_MAX:
+                if tried == self._begin_tries_max:
                     raise LedgerUnavailable(LEDGER_UNAVAILABLE, tries=tried) from error
                 time.sleep(0.05 * 2**tried * (0.5 + random.random()))
         raise AssertionError("unreachable")
@@ -154,35 +166,45 @@ class Ledger:
         """Bring the schema to this version; safe to repeat."""
         from receipt_pipeline.ledger.migrate import upgrade
 
-        upgrade(self.engine)
+        with self._connected(read_only=False) as connection:
+            upgrade(connection)
+            connection.commit()
 
     def close(self) -> None:
         """Return every connection."""
         self.engine.dispose()
 
 
-def open_ledger(url: str, *, clock: Clock | None = None) -> Ledger:
+def open_ledger(
+    url: str,
+    *,
+    clock: Clock | None = None,
+    busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+    begin_tries_max: int = BEGIN_TRIES_MAX,
+) -> Ledger:
     """Open a ledger by SQLAlchemy URL: `sqlite:///path` or `postgresql+psycopg://…`.
 
-    On PostgreSQL the database's clock decides unless a clock is injected.
+    On PostgreSQL the database's clock decides unless a clock is injected. A transaction waits for
+    SQLite's writer at most `begin_tries_max` times `busy_timeout_ms`, with pauses in between.
     """
     if url.startswith("sqlite"):
-        return Ledger(_sqlite_engine(url), clock=clock or HostClock())
+        engine = _sqlite_engine(url, busy_timeout_ms)
+        return Ledger(engine, clock=clock or HostClock(), begin_tries_max=begin_tries_max)
     engine = sa.create_engine(url, pool_pre_ping=True, pool_size=4, max_overflow=4)
-    return Ledger(engine, clock=clock)
+    return Ledger(engine, clock=clock, begin_tries_max=begin_tries_max)
 
 
-def _sqlite_engine(url: str) -> sa.Engine:
+def _sqlite_engine(url: str, busy_timeout_ms: int) -> sa.Engine:
     path = sa.make_url(url).database
     if path and path != ":memory:":
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "isolation_level": None})
+    engine = sa.create_engine(url, connect_args={"timeout": busy_timeout_ms / 1000, "isolation_level": None})
 
     @event.listens_for(engine, "connect")
     def _pragmas(dbapi_connection: Any, _record: Any) -> None:
         cursor = dbapi_connection.cursor()
         for pragma in (
-            f"busy_timeout={BUSY_TIMEOUT_MS}",
+            f"busy_timeout={busy_timeout_ms}",
             "journal_mode=WAL",
             "synchronous=FULL",
             "foreign_keys=ON",

@@ -52,17 +52,18 @@ def open_investigation(
     allowed_repair: str,
     limits: ServiceLimits,
     evidence: Mapping[str, Any] | None = None,
+    again: str = "",
 ) -> str:
     """Open one investigation per (kind, subject) with owner and deadline; returns its id.
 
     Asking again returns the first one, open or resolved: a settled question is not reopened
-    without new evidence, which makes a new subject.
+    without new evidence, which makes a new subject. `again` names that evidence: where the first
+    question is resolved, it is asked once more as `<subject>:<again>`.
     """
-    known = tx.row(
-        select(investigations.c.investigation_id, investigations.c.state, investigations.c.evidence)
-        .where(investigations.c.kind == kind)
-        .where(investigations.c.subject == subject)
-    )
+    known = _known(tx, kind, subject)
+    if known is not None and known["state"] == RESOLVED and again:
+        subject = f"{subject}:{again}"
+        known = _known(tx, kind, subject)
     if known is not None:
         return _with_evidence(tx, known, evidence or {})
     job = tx.row(select(jobs.c.tenant, jobs.c.checkpoint).where(jobs.c.job_id == job_id)) if job_id else None
@@ -98,6 +99,14 @@ def open_investigation(
         reason=reason.code,
     )
     return investigation_id
+
+
+def _known(tx: LedgerTransaction, kind: InvestigationKind, subject: str) -> dict[str, Any] | None:
+    return tx.row(
+        select(investigations.c.investigation_id, investigations.c.state, investigations.c.evidence)
+        .where(investigations.c.kind == kind)
+        .where(investigations.c.subject == subject)
+    )
 
 
 def _with_evidence(tx: LedgerTransaction, known: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:

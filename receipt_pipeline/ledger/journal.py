@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import insert, update
+from sqlalchemy import insert, select, update
 from ulid import ULID
 
 from receipt_pipeline.ledger.engine import LedgerTransaction
@@ -58,6 +58,10 @@ def append_event(
 
     `data` holds ids, codes, counts and digests only: never scan contents or extracted fields.
     """
+    if job_id is not None and tx.skips_locked_rows:
+        # The number is drawn under the job's lock: otherwise a slower writer that drew the lower
+        # one would commit last, and a reader that saw the higher one would never look again.
+        tx.execute(select(jobs.c.job_id).where(jobs.c.job_id == job_id).with_for_update(key_share=True))
     result = tx.execute(
         insert(events).values(
             job_id=job_id, tenant=tenant, kind=kind, lease_epoch=lease_epoch, at=tx.now(), data=_plain(data)

@@ -9,7 +9,7 @@ from sqlalchemy import select, update
 
 from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.item_classes import KEPT_CLASSES, ItemClass
-from receipt_pipeline.core.job_lifecycle import CloseCause, JobState, Phase
+from receipt_pipeline.core.job_lifecycle import HELD_PHASES, CloseCause, JobState, Phase
 from receipt_pipeline.core.leases import FencingToken
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import (
@@ -21,7 +21,13 @@ from receipt_pipeline.core.reasons import (
     Reason,
 )
 from receipt_pipeline.core.retries import FAILURE_RULES, FailureClass, retry_delay_s
-from receipt_pipeline.ledger.closing import close_attempt, item_counts, settle_open_items, write_terminal
+from receipt_pipeline.ledger.closing import (
+    close_attempt,
+    item_counts,
+    own_unresolved,
+    settle_open_items,
+    write_terminal,
+)
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
 from receipt_pipeline.ledger.journal import EventKind, append_event
@@ -31,7 +37,9 @@ from receipt_pipeline.ledger.tables import items, jobs
 def read_job(tx: LedgerTransaction, job_id: str, *, lock: bool = False) -> dict[str, Any] | None:
     """Return the job's row, locked for this transaction where the database locks rows."""
     query = select(jobs).where(jobs.c.job_id == job_id)
-    return tx.row(query.with_for_update() if lock else query)
+    # Not FOR UPDATE: rows that refer to the job are written before its lock is asked for, and two
+    # transactions that did so would wait for each other.
+    return tx.row(query.with_for_update(key_share=True) if lock else query)
 
 
 def fail_attempt(
@@ -135,7 +143,7 @@ def charge(
         select(items)
         .where(items.c.job_id == job_id)
         .where(items.c.item_class.is_(None))
-        .where(items.c.begun_epoch.is_not(None))
+        .where(items.c.begun_epoch == epoch)
         .order_by(items.c.ordinal)
     )
     closing = job["close_cause"] is not None
@@ -203,17 +211,7 @@ def _charge_item(
         reason=reason.code,
     )
     if isolated:
-        open_investigation(
-            tx,
-            InvestigationKind.UNRESOLVED_ITEMS,
-            subject=item["job_id"],
-            job_id=item["job_id"],
-            reason=reason,
-            suspected_effect="none: the item has no outcome and nothing of it was sent on",
-            allowed_repair="look at the scan; submit it again as a linked job once the cause is known",
-            limits=limits,
-            evidence={"item_ids": [item["item_id"]], "losses": losses},
-        )
+        own_unresolved(tx, item["job_id"], limits=limits)
 
 
 def exhaust(
@@ -234,40 +232,63 @@ def exhaust(
     cause = CloseCause.PUBLICATION if reason == UPLOAD_FAILED else CloseCause.EXHAUSTED
     still_open = (jobs.c.state == JobState.RUNNING) & jobs.c.lease_owner.is_(None)
     given = reason if cause is CloseCause.PUBLICATION else ATTEMPTS_EXHAUSTED
-    write_terminal(tx, job=job, guard=still_open, cause=cause, reason=given, limits=limits)
+    closed = write_terminal(tx, job=job, guard=still_open, cause=cause, reason=given, limits=limits)
+    assert closed, "the row was locked"
 
 
 def begin_closing(tx: LedgerTransaction, job_id: str, *, cause: CloseCause) -> None:
     """Mark that from now on only closing attempts may claim the job; they compute nothing."""
-    tx.execute(
+    written = tx.execute(
         update(jobs)
         .where(jobs.c.job_id == job_id)
         .where(jobs.c.state == JobState.RUNNING)
         .where(jobs.c.close_cause.is_(None))
         .values(close_cause=cause, phase=Phase.CLOSING, retry_at=None)
     )
-    append_event(tx, EventKind.CLOSING, job_id=job_id, cause=cause.value)
+    if written.rowcount == 1:
+        append_event(tx, EventKind.CLOSING, job_id=job_id, cause=cause.value)
 
 
 def hold_unknown_effect(tx: LedgerTransaction, job: dict[str, Any], *, limits: ServiceLimits) -> None:
-    """Put the job in phase `reconciling` with an owned investigation (D2)."""
+    """Put the running job in phase `reconciling` with an owned investigation (D2); no one holds it."""
+    if not hold_for_reconciliation(tx, job):
+        return
     open_investigation(
         tx,
         InvestigationKind.UNKNOWN_EFFECT,
         subject=job["job_id"],
+        again=str(job["lease_epoch"]),
         job_id=job["job_id"],
         reason=UPLOAD_UNKNOWN,
         suspected_effect="a result object may exist under a key of this job",
         allowed_repair="look the keys up with `receipts reconcile`; never generate again",
         limits=limits,
     )
-    tx.execute(
+
+
+def hold_for_reconciliation(tx: LedgerTransaction, job: dict[str, Any]) -> bool:
+    """Take a running job out of work, its lease included; False when it is held already or closed."""
+    owned = job["lease_owner"] is not None
+    written = tx.execute(
         update(jobs)
         .where(jobs.c.job_id == job["job_id"])
         .where(jobs.c.state == JobState.RUNNING)
-        .values(phase=Phase.RECONCILING, retry_at=None)
+        .where(jobs.c.lease_epoch == job["lease_epoch"])
+        .where(jobs.c.phase.not_in(HELD_PHASES))
+        .values(
+            phase=Phase.RECONCILING,
+            lease_epoch=jobs.c.lease_epoch + (1 if owned else 0),
+            lease_owner=None,
+            lease_expires_at=None,
+            retry_at=None,
+            wave_id=None,
+        )
     )
+    if written.rowcount == 0:
+        return False
+    close_attempt(tx, job["job_id"], lease_epoch=job["lease_epoch"], outcome="held")
     append_event(tx, EventKind.PHASE_CHANGED, job_id=job["job_id"], phase=Phase.RECONCILING.value)
+    return True
 
 
 def close_for_identity(tx: LedgerTransaction, job_id: str, *, reason: Reason, limits: ServiceLimits) -> bool:

@@ -11,13 +11,12 @@ from alembic.config import Config
 _ADVISORY_LOCK = 7_204_411
 
 
-def upgrade(engine: sa.Engine) -> None:
-    """Run the migrations up to head, one process at a time."""
+def upgrade(connection: sa.Connection) -> None:
+    """Run the migrations up to head in the caller's transaction, one process at a time."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    # SQLite: the engine's BEGIN IMMEDIATE is the lock. PostgreSQL is asked for one.
-    with engine.connect() as connection, connection.begin():
-        if engine.dialect.name == "postgresql":
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+    # SQLite: the transaction's BEGIN IMMEDIATE is the lock. PostgreSQL is asked for one.
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -64,22 +64,28 @@ def hold_divergent(
     """Quarantine a subject whose digests differ; returns the quarantine id, None when known already.
 
     Before the terminal record the job leaves its worker and stays `running/quarantined`; after it
-    state and class stay, the result is not served, and tasks of the job are marked disputed.
+    state and class stay, the result is not served, and tasks of the job are marked disputed. What
+    was decided on before is asked again only when a digest turns up that nobody had seen.
     """
-    if tx.row(
-        select(quarantine.c.quarantine_id)
-        .where(quarantine.c.job_id == job_id)
-        .where(quarantine.c.subject == subject)
-    ):
-        return None
     job = read_job(tx, job_id, lock=True)
     assert job is not None
-    digests = competing_digests(tx, job_id=job_id, subject=subject) + list(further or [])
+    known = tx.row(
+        select(quarantine).where(quarantine.c.job_id == job_id).where(quarantine.c.subject == subject)
+    )
+    seen = list(known["digests"]) if known else []
+    found = competing_digests(tx, job_id=job_id, subject=subject) + list(further or [])
+    digests = seen + [entry for entry in found if entry not in seen]
+    if known is not None and {entry["digest"] for entry in digests} == {entry["digest"] for entry in seen}:
+        return None
+    if known is not None and known["state"] == OPEN:
+        _keep_row(tx, known, digests=digests)
+        return None
     before_terminal = job["state"] not in TERMINAL_STATES
     investigation_id = open_investigation(
         tx,
         InvestigationKind.DIVERGENT_OUTPUT,
         subject=f"{job_id}:{subject}",
+        again=str(len(digests)),
         job_id=job_id,
         reason=RESULT_QUARANTINED,
         suspected_effect="two different outputs exist for one decision; none of them is served",
@@ -87,19 +93,15 @@ def hold_divergent(
         limits=limits,
         evidence={"subject": subject, "digests": digests},
     )
-    quarantine_id = new_id(tx, "qua")
-    tx.execute(
-        insert(quarantine).values(
-            quarantine_id=quarantine_id,
-            job_id=job_id,
-            subject=subject,
-            digests=digests,
-            before_terminal=before_terminal,
-            state=OPEN,
-            opened_at=tx.now(),
-            investigation_id=investigation_id,
-        )
-    )
+    row: dict[str, Any] = {
+        "job_id": job_id,
+        "subject": subject,
+        "digests": digests,
+        "state": OPEN,
+        "resolved_at": None,
+    }
+    row |= {"before_terminal": before_terminal, "investigation_id": investigation_id, "opened_at": tx.now()}
+    quarantine_id = _keep_row(tx, known, **row)
     if before_terminal:
         _leave_worker(tx, job)
     tx.execute(update(review_tasks).where(review_tasks.c.job_id == job_id).values(disputed=True))
@@ -111,6 +113,16 @@ def hold_divergent(
         subject=subject,
         digests=[entry["digest"] for entry in digests],
     )
+    return quarantine_id
+
+
+def _keep_row(tx: LedgerTransaction, known: dict[str, Any] | None, **values: Any) -> str:
+    if known is None:
+        quarantine_id = new_id(tx, "qua")
+        tx.execute(insert(quarantine).values(quarantine_id=quarantine_id, **values))
+        return quarantine_id
+    quarantine_id = str(known["quarantine_id"])
+    tx.execute(update(quarantine).where(quarantine.c.quarantine_id == quarantine_id).values(**values))
     return quarantine_id
 
 

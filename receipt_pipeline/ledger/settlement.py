@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import select, update
 
-from receipt_pipeline.core.effect_lifecycle import EffectState
+from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
 from receipt_pipeline.ledger.effect_tables import effects
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event
@@ -17,6 +17,9 @@ def settle_if_done(tx: LedgerTransaction, job_id: str) -> bool:
         select(effects.c.effect_id)
         .where(effects.c.job_id == job_id)
         .where(effects.c.required)
+        # The terminal record itself says whether a result object was verified; an upload of an
+        # earlier attempt that failed holds nothing up.
+        .where(effects.c.kind != EffectKind.RESULT_OBJECT)
         .where(effects.c.state.not_in([EffectState.COMMITTED, EffectState.ABANDONED]))
     )
     if missing is not None:

@@ -25,6 +25,10 @@ def _one_of(column: str, values: type[JobState] | type[ItemClass] | type[Termina
     return f"{column} IN ({listed})"
 
 
+def _index_where(name: str, *columns: str, condition: str) -> Index:
+    return Index(name, *columns, sqlite_where=sa.text(condition), postgresql_where=sa.text(condition))
+
+
 _TERMINAL = "state IN ('succeeded', 'failed', 'expired', 'canceled')"
 
 releases = Table(
@@ -166,9 +170,15 @@ jobs = Table(
         name="success_has_result",
     ),
     CheckConstraint("items_requested > 0", name="some_items"),
+    CheckConstraint("(lease_owner IS NULL) = (lease_expires_at IS NULL)", name="lease_whole"),
+    CheckConstraint(f"NOT ({_TERMINAL}) OR lease_owner IS NULL", name="terminal_unowned"),
     Index("ix_jobs_state_submitted_at", "state", "submitted_at"),
-    Index("ix_jobs_wave_id", "wave_id"),
-    Index("ix_jobs_latest_seq", "latest_seq"),
+    Index("ix_jobs_state_queue_deadline", "state", "queue_deadline"),
+    # Closed jobs are most of the table: what walks the open, the reserved or the unshown ones
+    # must not read past them.
+    _index_where("ix_jobs_open", "submitted_at", "job_id", condition="terminal_at IS NULL"),
+    _index_where("ix_jobs_wave_id", "wave_id", condition="wave_id IS NOT NULL"),
+    _index_where("ix_jobs_status_unshown", "latest_seq", condition="latest_seq > status_shown_seq"),
 )
 
 items = Table(
@@ -203,6 +213,10 @@ items = Table(
     Column("earlier_alike", Boolean, nullable=False, server_default=sa.false()),
     sa.UniqueConstraint("job_id", "item_id"),
     CheckConstraint(f"item_class IS NULL OR {_one_of('item_class', ItemClass)}", name="class_known"),
+    CheckConstraint(
+        "item_class IS NULL OR item_class NOT IN ('classified', 'unchanged') OR outcome_digest IS NOT NULL",
+        name="kept_has_outcome",
+    ),
     Index("ix_items_tenant_sha256", "tenant", "sha256"),
     Index("ix_items_decision_id", "decision_id"),
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, func, insert, or_, select, update
+from sqlalchemy import and_, func, insert, not_, or_, select, update
 from sqlalchemy.sql import ColumnElement
 
 from receipt_pipeline.core.job_lifecycle import HELD_PHASES, JobState, Phase
@@ -37,14 +37,20 @@ class Wave:
 
 
 def _is_ready(now: dt.datetime) -> ColumnElement[bool]:
-    """Ready: accepted, or running without a live lease, due, and not held; in no live wave."""
-    unowned = and_(
+    """Ready: accepted, or running without a live lease, due, and not held; in no live wave.
+
+    It is said as what an open job must not be, so that the databases walk the index of open jobs
+    in order of submission and stop at the limit.
+    """
+    not_ready = and_(
         jobs.c.state == JobState.RUNNING,
-        or_(jobs.c.lease_owner.is_(None), jobs.c.lease_expires_at <= now),
-        or_(jobs.c.retry_at.is_(None), jobs.c.retry_at <= now),
-        jobs.c.phase.not_in(HELD_PHASES),
+        or_(
+            and_(jobs.c.lease_owner.is_not(None), jobs.c.lease_expires_at > now),
+            and_(jobs.c.retry_at.is_not(None), jobs.c.retry_at > now),
+            jobs.c.phase.in_(HELD_PHASES),
+        ),
     )
-    return and_(or_(jobs.c.state == JobState.ACCEPTED, unowned), jobs.c.wave_id.is_(None))
+    return and_(jobs.c.terminal_at.is_(None), jobs.c.wave_id.is_(None), not_(not_ready))
 
 
 def carried_release_ids(tx: LedgerTransaction, *, worker_ttl_s: float) -> set[str]:
@@ -118,8 +124,12 @@ def mark_incapable(tx: LedgerTransaction, *, worker_ttl_s: float) -> list[str]:
     )
     for rows, phase in ((stranded, Phase.NO_CAPABLE_WORKER), (found, Phase.QUEUED)):
         for row in rows:
-            tx.execute(update(jobs).where(jobs.c.job_id == row["job_id"]).values(phase=phase))
-            append_event(tx, EventKind.PHASE_CHANGED, job_id=row["job_id"], phase=phase.value)
+            # A claim may have come in between.
+            changed = tx.execute(
+                update(jobs).where(jobs.c.job_id == row["job_id"]).where(waiting).values(phase=phase)
+            )
+            if changed.rowcount == 1:
+                append_event(tx, EventKind.PHASE_CHANGED, job_id=row["job_id"], phase=phase.value)
     return [row["job_id"] for row in stranded]
 
 

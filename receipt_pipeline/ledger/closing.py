@@ -187,7 +187,8 @@ def write_terminal(
     )
     if counts[ItemClass.UNRESOLVED]:
         own_unresolved(tx, job_id, limits=limits)
-    abandon_uploads(tx, job_id, but=result.key if published and result else None)
+    if published and result:
+        _abandon_uploads(tx, job_id, but=result.key)
     _record_effects(tx, job, state=state, now=now, limits=limits)
     _append_message(tx, job, state=state, terminal_class=terminal_class, code=code, result=result)
     return True
@@ -244,17 +245,19 @@ def own_unresolved(tx: LedgerTransaction, job_id: str, *, limits: ServiceLimits)
     )
 
 
-def abandon_uploads(tx: LedgerTransaction, job_id: str, *, but: str | None) -> None:
-    """Give up every upload intent of a closing job whose object is not its result."""
-    query = (
+def _abandon_uploads(tx: LedgerTransaction, job_id: str, *, but: str) -> None:
+    """Give up every upload of a succeeding job whose object is not its result.
+
+    Where a job closes without a result, reconciliation looks its uploads up first.
+    """
+    tx.execute(
         update(effects)
         .where(effects.c.job_id == job_id)
         .where(effects.c.kind == EffectKind.RESULT_OBJECT)
+        .where(effects.c.idempotency_key != but)
         .where(effects.c.state.in_([EffectState.INTENDED, EffectState.UNKNOWN]))
+        .values(state=EffectState.ABANDONED, updated_at=tx.now())
     )
-    if but is not None:
-        query = query.where(effects.c.idempotency_key != but)
-    tx.execute(query.values(state=EffectState.ABANDONED, updated_at=tx.now()))
 
 
 def _record_effects(

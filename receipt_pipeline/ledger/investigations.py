@@ -58,11 +58,11 @@ def open_investigation(
 
     Asking again returns the first one, open or resolved: a settled question is not reopened
     without new evidence, which makes a new subject. `again` names that evidence: where the first
-    question is resolved, it is asked once more as `<subject>:<again>`.
+    question is resolved, it is asked once more as `<subject>#<again>`.
     """
     known = _known(tx, kind, subject)
     if known is not None and known["state"] == RESOLVED and again:
-        subject = f"{subject}:{again}"
+        subject = f"{subject}#{again}"
         known = _known(tx, kind, subject)
     if known is not None:
         return _with_evidence(tx, known, evidence or {})

@@ -19,7 +19,7 @@ from receipt_pipeline.core.reasons import (
     RESULT_RETIRED,
     RESULT_WITHDRAWN,
 )
-from receipt_pipeline.core.result_document import ResultDocument, parse_result
+from receipt_pipeline.core.result_document import ResultDocument, ResultItem, parse_result
 from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.ledger.effect_tables import quarantine
 from receipt_pipeline.ledger.engine import LedgerTransaction
@@ -77,9 +77,9 @@ def _refuse_unserved(tx: LedgerTransaction, job: dict[str, Any]) -> None:
         raise NotAllowed(RESULT_RETIRED, job_id=job_id)
 
 
-def _from_line(item: Any) -> dict[str, Any]:
+def _from_line(item: ResultItem) -> dict[str, Any]:
     document = item.as_document()
-    outcome = document.pop("outcome")
+    outcome: dict[str, Any] = document.pop("outcome")
     return document | outcome | {"total_text": _total_text(outcome["fields"])}
 
 

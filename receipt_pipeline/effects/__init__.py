@@ -1,0 +1,1 @@
+"""Delivers and consumes: messages out of the outbox, one action per decision ID."""

@@ -1,0 +1,229 @@
+"""Consumes: the review system takes in verified successes, one task per decision ID."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import or_, select
+
+from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
+from receipt_pipeline.core.errors import ObjectFault
+from receipt_pipeline.core.failure_points import point
+from receipt_pipeline.core.job_lifecycle import JobState
+from receipt_pipeline.core.reasons import RESULT_MISMATCH, RESULT_MISSING, Reason
+from receipt_pipeline.effects.received_event import (
+    REASON_OF_OUTCOME,
+    EventOutcome,
+    KnownJob,
+    ReceivedEvent,
+    judge,
+    read_event,
+)
+from receipt_pipeline.effects.services import EffectServices
+from receipt_pipeline.ledger.consume import due_consumption, make_review_tasks, record_consumed
+from receipt_pipeline.ledger.effect_tables import consumed, effects
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.losses import read_job
+from receipt_pipeline.ledger.outbox import unconsumed_deliveries
+from receipt_pipeline.ledger.quarantines import hold_divergent, open_quarantines
+
+POLL = "poll"
+CHANNEL = "channel"
+_DUE_STATES = frozenset({EffectState.INTENDED, EffectState.UNKNOWN, EffectState.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumptionSummary:
+    """What one pass took in: events by outcome, and the review tasks that are new."""
+
+    outcomes: Mapping[str, int]
+    tasks_made: int = 0
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one event led to."""
+
+    outcome: EventOutcome
+    tasks_made: int = 0
+
+
+def consume_due(
+    services: EffectServices, *, at_most: int, time_bound_s: float, job_id: str | None = None
+) -> ConsumptionSummary:
+    """Take in delivered notifications, then what the ledger shows due though no notification came.
+
+    A result that cannot be read stays due, and is looked at again after all others (R082).
+    """
+    started = time.monotonic()
+    work = [*_delivered(services, at_most=at_most, job_id=job_id)]
+    work += [*_polled(services, at_most=at_most, job_id=job_id, known={event.job_id for event, _ in work})]
+    outcomes: Counter[str] = Counter()
+    tasks_made = done = 0
+    for event, source in work:
+        if done and time.monotonic() - started > time_bound_s:
+            break
+        taken = _take(services, event, source=source)
+        outcomes[taken.outcome.value] += 1
+        tasks_made += taken.tasks_made
+        done += 1
+    return ConsumptionSummary(outcomes=dict(outcomes), tasks_made=tasks_made, left=len(work) - done)
+
+
+def receive_event(services: EffectServices, document: Mapping[str, Any], *, source: str) -> Taken:
+    """Take in one delivered event, in whatever order and however often it comes.
+
+    Args:
+        document: `event_id`, `job_id`, `state`, and `result_digest` where there is a result.
+    Raises:
+        InputRefused: the document is no event; nothing was recorded.
+    """
+    return _take(services, read_event(document), source=source)
+
+
+def _delivered(
+    services: EffectServices, *, at_most: int, job_id: str | None
+) -> list[tuple[ReceivedEvent, str]]:
+    with services.ledger.reading() as tx:
+        rows = unconsumed_deliveries(tx, at_most=at_most)
+    return [
+        (read_event(row["payload"] | {"event_id": row["delivery_id"]}), CHANNEL)
+        for row in rows
+        if job_id in (None, row["job_id"])
+    ]
+
+
+def _polled(
+    services: EffectServices, *, at_most: int, job_id: str | None, known: set[str]
+) -> list[tuple[ReceivedEvent, str]]:
+    """Return due jobs as events of the ledger itself; those that could not be verified come last."""
+    with services.ledger.reading() as tx:
+        doubtful = set(
+            tx.execute(
+                select(consumed.c.job_id)
+                .where(consumed.c.source == POLL)
+                .where(consumed.c.outcome == EventOutcome.UNVERIFIED)
+            ).scalars()
+        )
+        rows = due_consumption(tx, at_most=at_most + len(doubtful) + len(known), job_id=job_id)
+    rows = [row for row in rows if row["job_id"] not in known]
+    rows.sort(key=lambda row: row["job_id"] in doubtful)
+    return [
+        (
+            ReceivedEvent(f"{POLL}:{row['job_id']}", row["job_id"], JobState.SUCCEEDED, row["result_digest"]),
+            POLL,
+        )
+        for row in rows[:at_most]
+    ]
+
+
+def _take(services: EffectServices, event: ReceivedEvent, *, source: str) -> Taken:
+    """Verify outside, judge again under the job's lock, act and record in one transaction."""
+    with services.ledger.reading() as tx:
+        job = read_job(tx, event.job_id)
+        acts = judge(event, _known(tx, event, job, source)) is EventOutcome.ACTED
+    fault: Reason | None = RESULT_MISSING
+    if acts and job is not None:
+        fault = result_fault(services, job)
+    point("consume.before")
+    with services.ledger.transaction() as tx:
+        job = read_job(tx, event.job_id, lock=True)
+        known = _known(tx, event, job, source)
+        outcome = judge(event, known)
+        if source == CHANNEL and known is not None and known.event_seen:
+            # Another consumer took this very delivery meanwhile; that is no second delivery.
+            return Taken(EventOutcome.NOTED)
+        reason = REASON_OF_OUTCOME.get(outcome)
+        if outcome is EventOutcome.ACTED and (fault is not None or not acts):
+            taken, reason = Taken(EventOutcome.UNVERIFIED), fault
+        else:
+            taken = _act(services, tx, event, job, outcome)
+        _record(tx, event, source=source, taken=taken, reason=reason)
+    point("consume.after")
+    return taken
+
+
+def result_fault(services: EffectServices, job: Mapping[str, Any]) -> Reason | None:
+    """Read a succeeded job's object: None when digest and size equal the ledger's, else what is wrong."""
+    try:
+        found = services.objects.digest(job["result_key"])
+    except ObjectFault as error:
+        return error.reason
+    if found is None:
+        return RESULT_MISSING
+    return None if found == (job["result_digest"], job["result_size_bytes"]) else RESULT_MISMATCH
+
+
+def _act(
+    services: EffectServices,
+    tx: LedgerTransaction,
+    event: ReceivedEvent,
+    job: dict[str, Any] | None,
+    outcome: EventOutcome,
+) -> Taken:
+    if job is not None and outcome is EventOutcome.ACTED:
+        return Taken(outcome, tasks_made=make_review_tasks(tx, job))
+    if job is not None and outcome is EventOutcome.CONFLICT:
+        point("quarantine.before")
+        theirs = {"digest": event.result_digest, "source": f"event {event.event_id}", "lease_epoch": None}
+        hold_divergent(tx, job_id=event.job_id, subject="result", limits=services.limits, further=[theirs])
+        point("quarantine.after")
+    return Taken(outcome)
+
+
+def _record(
+    tx: LedgerTransaction, event: ReceivedEvent, *, source: str, taken: Taken, reason: Reason | None
+) -> None:
+    if source == POLL and not _worth_recording(tx, event, taken.outcome):
+        return
+    record_consumed(
+        tx,
+        event_id=event.event_id,
+        job_id=event.job_id,
+        event_kind=event.state.value,
+        source=source,
+        outcome=taken.outcome.value,
+        result_digest=event.result_digest,
+        reason=reason,
+        tasks_made=taken.tasks_made,
+    )
+
+
+def _worth_recording(tx: LedgerTransaction, event: ReceivedEvent, outcome: EventOutcome) -> bool:
+    """A poll is no event: what it could not do yet is written down once, not on every pass."""
+    if outcome is EventOutcome.ACTED:
+        return True
+    seen = tx.row(select(consumed.c.consumed_id).where(consumed.c.event_id == event.event_id))
+    return outcome is EventOutcome.UNVERIFIED and seen is None
+
+
+def _known(
+    tx: LedgerTransaction, event: ReceivedEvent, job: Mapping[str, Any] | None, source: str
+) -> KnownJob | None:
+    if job is None:
+        return None
+    tasks_state = tx.scalar(
+        select(effects.c.state)
+        .where(effects.c.job_id == event.job_id)
+        .where(effects.c.kind == EffectKind.REVIEW_TASKS)
+    )
+    received = select(consumed.c.consumed_id).where(consumed.c.job_id == event.job_id)
+    same_claim = (
+        received.where(consumed.c.source != POLL)
+        .where(consumed.c.event_kind == event.state.value)
+        .where(or_(consumed.c.result_digest.is_(None), consumed.c.result_digest == job["result_digest"]))
+    )
+    return KnownJob(
+        state=JobState(job["state"]),
+        result_digest=job["result_digest"],
+        tasks_due=job["state"] == JobState.SUCCEEDED and tasks_state in _DUE_STATES,
+        held=bool(open_quarantines(tx, event.job_id)),
+        event_seen=source != POLL
+        and tx.row(received.where(consumed.c.event_id == event.event_id)) is not None,
+        claim_seen=tx.row(same_claim) is not None,
+    )

@@ -1,0 +1,69 @@
+"""Status documents: what a submitter who can only read files polls, rewritten from the ledger."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+from filelock import FileLock
+from sqlalchemy import or_, select
+
+from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
+from receipt_pipeline.effects.outbox_folder import status_path, write_whole
+from receipt_pipeline.effects.services import EffectServices
+from receipt_pipeline.ledger.losses import read_job
+from receipt_pipeline.ledger.outbox import mark_status_shown, stale_status_jobs
+from receipt_pipeline.ledger.status import read_status
+from receipt_pipeline.ledger.tables import jobs
+
+REWRITES_MAX = 5
+LOCK_WAIT_S = 30.0
+
+
+def send_status_documents(services: EffectServices, *, at_most: int, job_id: str | None = None) -> int:
+    """Write the documents that show less than the ledger knows; returns how many were written.
+
+    With a job id exactly that job's document is written, stale or not. Only this module writes
+    status documents; deleting one loses nothing.
+    """
+    with services.ledger.reading() as tx:
+        due = [job_id] if job_id is not None else stale_status_jobs(tx, at_most=at_most)
+    return sum(_write(services, due_id) for due_id in due)
+
+
+def restore_status_documents(services: EffectServices, *, at_most: int, recent_s: float) -> int:
+    """Write again the missing documents of open jobs and of those closed within `recent_s` seconds."""
+    with services.ledger.reading() as tx:
+        since = tx.now() - dt.timedelta(seconds=recent_s)
+        rows = tx.rows(
+            select(jobs.c.job_id, jobs.c.tenant)
+            .where(or_(jobs.c.state.not_in(list(TERMINAL_STATES)), jobs.c.terminal_at >= since))
+            .order_by(jobs.c.submitted_at.desc())
+        )
+    missing = [
+        row["job_id"]
+        for row in rows
+        if not status_path(services.outbox_root, tenant=row["tenant"], job_id=row["job_id"]).exists()
+    ]
+    return sum(_write(services, job_id) for job_id in missing[:at_most])
+
+
+def _write(services: EffectServices, job_id: str) -> bool:
+    """Read, write, rename, read the sequence again; repeat while the job moved on."""
+    with services.ledger.reading() as tx:
+        job = read_job(tx, job_id)
+    if job is None:
+        return False
+    path = status_path(services.outbox_root, tenant=job["tenant"], job_id=job_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Without the lock a slow writer could put its older document over a newer one, and then be killed.
+    with FileLock(path.parent / ".status.lock", timeout=LOCK_WAIT_S):
+        for _ in range(REWRITES_MAX):
+            with services.ledger.reading() as tx:
+                document = read_status(tx, job_id)
+            text = json.dumps(document, ensure_ascii=False, indent=2, sort_keys=False)
+            write_whole(path, text.encode() + b"\n")
+            with services.ledger.transaction() as tx:
+                if mark_status_shown(tx, job_id, seq=document["seq"]):
+                    break
+    return True

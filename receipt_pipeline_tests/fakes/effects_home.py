@@ -1,0 +1,68 @@
+"""Effect services on a folder, and succeeded jobs whose result objects really lie there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from receipt_pipeline.core.item_outcome import ItemOutcome
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.effects.channels.channel import Channel
+from receipt_pipeline.effects.channels.file_channel import FileChannel
+from receipt_pipeline.effects.services import EffectServices
+from receipt_pipeline.ledger.closing import VerifiedResult
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.losses import read_job
+from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline_tests.builders import LIMITS, a_claimed_job, a_result, finish_items, publish
+
+
+def effects_home(
+    ledger: Ledger, folder: Path, *, channel: Channel | None = None, limits: ServiceLimits = LIMITS
+) -> EffectServices:
+    """Return services over `folder/objects` and `folder/outbox`; the file channel unless one is given."""
+    outbox = folder / "outbox"
+    return EffectServices(
+        ledger=ledger,
+        objects=LocalObjectStore(folder / "objects"),
+        channel=channel or FileChannel(outbox),
+        outbox_root=outbox,
+        limits=limits,
+    )
+
+
+def a_stored_success(
+    services: EffectServices, *outcomes: ItemOutcome, content: str = "result", **given: Any
+) -> dict[str, Any]:
+    """Accept, work off and publish a job, its object stored; return the job's row."""
+    given.setdefault("items", len(outcomes) or 1)
+    job = a_claimed_job(services.ledger, **given)
+    finish_items(services.ledger, job, *outcomes)
+    result: VerifiedResult = a_result(job, content=content)
+    services.objects.put(result.key, content.encode())
+    publish(services.ledger, job, result)
+    return the_job(services, job.token.job_id)
+
+
+def the_job(services: EffectServices, job_id: str) -> dict[str, Any]:
+    """Return a job's row as it stands now."""
+    with services.ledger.reading() as tx:
+        row = read_job(tx, job_id)
+    assert row is not None
+    return row
+
+
+def rows_of(services: EffectServices, statement: Any) -> list[dict[str, Any]]:
+    """Run a query on the ledger and return its rows."""
+    with services.ledger.reading() as tx:
+        return tx.rows(statement)
+
+
+def an_event(job: dict[str, Any], event_id: str, **given: Any) -> dict[str, Any]:
+    """Return a success event of a job, as a channel would deliver it; `given` replaces fields."""
+    return {
+        "event_id": event_id,
+        "job_id": job["job_id"],
+        "state": "succeeded",
+        "result_digest": job["result_digest"],
+    } | given

@@ -24,6 +24,7 @@ from receipt_pipeline.ledger.effect_tables import (
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind
 from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.open_questions import RECONCILER
 from receipt_pipeline.ledger.tables import jobs
 
 KEYS_BATCH_MAX = 400
@@ -158,13 +159,12 @@ def bury(
 def explained_keys(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
     """Return those of the keys that a success, intent, quarantine, investigation, hold or tombstone names.
 
-    The open question about an orphan does not explain it; the recorded answer does.
+    The open question about an orphan does not explain it; a person's recorded answer does.
     """
-    explained: set[str] = set()
-    for batch in _batches(keys):
-        settled = (investigations.c.kind != InvestigationKind.ORPHAN_OBJECT) | (
-            investigations.c.state == RESOLVED
-        )
+    wanted = set(keys)
+    explained = _answered_orphans(tx) & wanted
+    for batch in _batches(wanted):
+        other = investigations.c.kind != InvestigationKind.ORPHAN_OBJECT
         named = sa.union(
             select(jobs.c.result_key)
             .where(jobs.c.result_key.in_(batch))
@@ -174,11 +174,22 @@ def explained_keys(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
             .where(effects.c.kind == EffectKind.RESULT_OBJECT),
             select(object_refs.c.object_key).where(object_refs.c.object_key.in_(batch)),
             select(tombstones.c.object_key).where(tombstones.c.object_key.in_(batch)),
-            select(investigations.c.subject).where(investigations.c.subject.in_(batch)).where(settled),
+            select(investigations.c.subject).where(investigations.c.subject.in_(batch)).where(other),
         )
         explained |= set(tx.execute(named).scalars())
         explained |= _quarantined_keys(tx, [key for key in batch if key not in explained])
     return explained
+
+
+def _answered_orphans(tx: LedgerTransaction) -> set[str]:
+    query = (
+        select(investigations.c.subject)
+        .where(investigations.c.kind == InvestigationKind.ORPHAN_OBJECT)
+        .where(investigations.c.state == RESOLVED)
+        .where(investigations.c.resolved_by != RECONCILER)
+    )
+    # A question that is asked again carries its number behind `#`.
+    return {str(subject).partition("#")[0] for subject in tx.execute(query).scalars()}
 
 
 def _quarantined_keys(tx: LedgerTransaction, keys: Sequence[str]) -> set[str]:
@@ -216,6 +227,7 @@ def results_to_check(
         )
         .where(jobs.c.state == JobState.SUCCEEDED)
         .where(jobs.c.result_purged_at.is_(None))
+        .where(jobs.c.result_key.not_in(select(tombstones.c.object_key)))
         .where(jobs.c.job_id > after_job_id)
         .order_by(jobs.c.job_id)
         .limit(at_most)

@@ -107,6 +107,18 @@ RESULT_QUARANTINED = declare(
     "divergent outputs of this job are kept and none is served",
     "resolve the investigation with keep <digest> or withdraw",
 )
+QUARANTINE_DIGEST_UNKNOWN = declare(
+    "QUARANTINE.DIGEST_UNKNOWN.v1",
+    Remedy.FIX_INPUT,
+    "no open quarantine of the job lists this digest",
+    "name one of the digests that the investigation's evidence lists",
+)
+QUARANTINE_NOT_HELD = declare(
+    "QUARANTINE.OUTPUT_NOT_HELD.v1",
+    Remedy.REVIEW,
+    "the output to keep is known by its digest only, or is not what the ledger committed",
+    "keep the digest that the ledger committed, or withdraw and submit the scans again",
+)
 RESULT_WITHDRAWN = declare(
     "RESULT.WITHDRAWN.v1",
     Remedy.NONE,
@@ -176,6 +188,36 @@ INVESTIGATION_CLOSED = declare(
     Remedy.NONE,
     "the investigation is already resolved",
     "nothing; its resolution stands",
+)
+TERMINAL_MISSING = declare(
+    "TERMINAL.MISSING.v1",
+    Remedy.REVIEW,
+    "the job is past its own deadlines, or held, and has no terminal record",
+    "read the job's attempts and holds; `receipts reconcile` closes what can be closed",
+)
+TERMINAL_CONFLICT = declare(
+    "TERMINAL.CONFLICT.v1",
+    Remedy.REVIEW,
+    "the job's row and its journal do not tell of one terminal record",
+    "compare row and events; restore the ledger from its backup where it was edited",
+)
+ITEMS_UNBALANCED = declare(
+    "ITEMS.UNBALANCED.v1",
+    Remedy.REVIEW,
+    "the item classes do not sum to the accepted scope or contradict the terminal class",
+    "compare the items with the accepted event; restore the ledger where it was edited",
+)
+EFFECT_GAP = declare(
+    "EFFECT.GAP.v1",
+    Remedy.LOOK_UP,
+    "an effect is missing, overdue, or not in the ledger",
+    "look the effect up where it would be; it settles once it is recorded",
+)
+OBJECT_UNEXPLAINED = declare(
+    "OBJECT.UNEXPLAINED.v1",
+    Remedy.REVIEW,
+    "a stored object is named by nothing in the ledger",
+    "find out who wrote it; resolve the investigation to keep it, or remove the object",
 )
 REPORT_UNREADABLE = declare(
     "REPORT.UNREADABLE.v1",

@@ -1,0 +1,115 @@
+"""The questions that reconciliation asks and answers by itself: asked once, asked again on new evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import func, or_, select
+
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.reasons import Reason
+from receipt_pipeline.ledger.effect_tables import investigations
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.investigations import (
+    OPEN,
+    InvestigationKind,
+    assign_investigation,
+    open_investigation,
+    resolve_investigation,
+)
+
+RECONCILER = "system:reconcile"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about one subject; `subject` carries no `#`, which numbers repetitions."""
+
+    kind: InvestigationKind
+    subject: str
+    job_id: str | None
+    reason: Reason
+    suspected_effect: str
+    allowed_repair: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ask(tx: LedgerTransaction, question: Question, *, limits: ServiceLimits) -> bool:
+    """Open the question unless it is open, or a person has answered it; True when it is new.
+
+    Where reconciliation itself had closed the question because the fault was gone, the fault's return
+    is new evidence and is asked under the next number.
+    """
+    asked = _asked(tx, question)
+    latest = asked[-1] if asked else None
+    if latest is not None and latest["state"] != OPEN and latest["resolved_by"] != RECONCILER:
+        return False
+    is_new = latest is None or latest["state"] != OPEN
+    number = len(asked) + (1 if is_new else 0)
+    open_investigation(
+        tx,
+        question.kind,
+        subject=question.subject if number == 1 else f"{question.subject}#{number}",
+        job_id=question.job_id,
+        reason=question.reason,
+        suspected_effect=question.suspected_effect,
+        allowed_repair=question.allowed_repair,
+        limits=limits,
+        evidence=question.evidence,
+    )
+    return is_new
+
+
+def _asked(tx: LedgerTransaction, question: Question) -> list[dict[str, Any]]:
+    table = investigations.c
+    prefix = f"{question.subject}#"
+    numbered = func.substr(table.subject, 1, len(prefix)) == prefix
+    return tx.rows(
+        select(table.subject, table.state, table.resolved_by)
+        .where(table.kind == question.kind)
+        .where(or_(table.subject == question.subject, numbered))
+        .order_by(table.opened_at, table.investigation_id)
+    )
+
+
+def answer_gone(
+    tx: LedgerTransaction, kind: InvestigationKind, *, still: Collection[str], resolution: str
+) -> list[str]:
+    """Resolve the open questions of a kind whose subject is no longer at fault; returns their ids.
+
+    Args:
+        still: the subjects that are at fault now, without numbers.
+    """
+    rows = tx.rows(
+        select(investigations.c.investigation_id, investigations.c.subject)
+        .where(investigations.c.kind == kind)
+        .where(investigations.c.state == OPEN)
+        .order_by(investigations.c.investigation_id)
+    )
+    gone = [row["investigation_id"] for row in rows if str(row["subject"]).partition("#")[0] not in still]
+    for investigation_id in gone:
+        resolve_investigation(tx, investigation_id, resolution=resolution, by=RECONCILER)
+    return gone
+
+
+def escalate_overdue(tx: LedgerTransaction, *, limits: ServiceLimits) -> list[str]:
+    """Give open questions past their deadline to the escalation of the rota (D13); returns their ids.
+
+    The deadline stays as it is: an overdue question is unowned until somebody answers it.
+    """
+    if limits.escalation not in limits.principals:
+        return []
+    rows = tx.rows(
+        select(investigations.c.investigation_id)
+        .where(investigations.c.state == OPEN)
+        .where(investigations.c.deadline_at < tx.now())
+        .where(investigations.c.owner != limits.escalation)
+        .order_by(investigations.c.investigation_id)
+    )
+    for row in rows:
+        assign_investigation(
+            tx, row["investigation_id"], owner=limits.escalation, by=RECONCILER, limits=limits
+        )
+    return [row["investigation_id"] for row in rows]

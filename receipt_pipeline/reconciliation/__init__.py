@@ -1,0 +1,1 @@
+"""Reconciles ledger, objects, effects and deliveries: finding and repairing are two functions."""

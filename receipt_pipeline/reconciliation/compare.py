@@ -1,0 +1,207 @@
+"""Compares ledger, objects, effects and deliveries, and changes nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from typing import Any
+
+from receipt_pipeline.core.canonical import digest_of_bytes
+from receipt_pipeline.core.errors import ObjectFault
+from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.core.reasons import RESULT_MISSING
+from receipt_pipeline.core.result_document import RESULT_CONTRACT
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.findings import (
+    Finding,
+    missing_terminal,
+    orphan_terminals,
+    terminal_record_conflicts,
+    unbalanced_items,
+    unowned_investigations,
+    unowned_jobs,
+)
+from receipt_pipeline.ledger.findings_divergence import held_divergence, unheld_divergence
+from receipt_pipeline.ledger.findings_effects import effect_gaps, task_faults, unexplained_notifications
+from receipt_pipeline.ledger.findings_work import abandoned_leases, attempts_beyond_budget
+from receipt_pipeline.ledger.object_records import ObjectOutcome, explained_keys, results_to_check
+from receipt_pipeline.objects.keys import RESULTS_PREFIX
+from receipt_pipeline.objects.outcomes import ObjectEntry
+from receipt_pipeline.reconciliation.services import OBJECTS_BATCH_MAX, Reconciler
+
+
+class Depth(StrEnum):
+    """How closely results are looked at: that they are there, or every byte of them."""
+
+    PRESENCE = "presence"
+    CONTENT = "content"
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What stands under one key: digests in full form, sizes in bytes.
+
+    Attributes:
+        outcome: None when the object is there and was not read (`Depth.PRESENCE`).
+        pins_stated: None when the object was not read or nothing is expected of it.
+    """
+
+    object_key: str
+    job_id: str | None
+    outcome: ObjectOutcome | None
+    expected_digest: str | None = None
+    found_digest: str | None = None
+    expected_size_bytes: int | None = None
+    found_size_bytes: int | None = None
+    pins_stated: bool | None = None
+
+    @property
+    def is_fault(self) -> bool:
+        """Tell whether this is worth an investigation."""
+        return self.outcome not in (None, ObjectOutcome.OK) or self.pins_stated is False
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that does not agree; findings without rows are kept, so that their queries can be run."""
+
+    results_seen: int
+    objects_listed: int
+    faults: tuple[Sighting, ...]
+    findings: Mapping[str, Finding]
+
+    @property
+    def agrees(self) -> bool:
+        """Tell whether nothing was found."""
+        return not self.faults and not any(finding.rows for finding in self.findings.values())
+
+
+def compare(services: Reconciler) -> Comparison:
+    """Compare in every direction and repair nothing; memory is bounded by what is wrong."""
+    faults: list[Sighting] = []
+    results_seen = objects_listed = 0
+    for batch in look_at_results(services):
+        results_seen += len(batch)
+        faults += [sighting for sighting in batch if sighting.is_fault]
+    for listed, orphans in look_for_orphans(services):
+        objects_listed += listed
+        faults += orphans
+    with services.ledger.reading() as tx:
+        findings = ledger_findings(tx, services)
+    return Comparison(results_seen, objects_listed, tuple(faults), findings)
+
+
+def ledger_findings(tx: LedgerTransaction, services: Reconciler) -> dict[str, Finding]:
+    """Return every finding that the ledger gives by itself, by name."""
+    limits = services.limits
+    found = (
+        terminal_record_conflicts(tx),
+        orphan_terminals(tx),
+        unbalanced_items(tx),
+        missing_terminal(tx, limits=limits),
+        unowned_jobs(tx, limits=limits),
+        unowned_investigations(tx, limits=limits),
+        attempts_beyond_budget(tx, limits=limits),
+        abandoned_leases(tx, limits=limits),
+        effect_gaps(tx),
+        unexplained_notifications(tx, limits=limits),
+        task_faults(tx),
+        unheld_divergence(tx),
+        held_divergence(tx),
+    )
+    return {finding.name: finding for finding in found}
+
+
+def look_at_results(services: Reconciler, *, depth: Depth = Depth.CONTENT) -> Iterator[list[Sighting]]:
+    """Yield batches of what stands under the keys of succeeded, unpurged jobs.
+
+    The rows of a batch are read first: no object is opened inside a transaction.
+    """
+    after = ""
+    while True:
+        with services.ledger.reading() as tx:
+            rows = results_to_check(tx, after_job_id=after, at_most=OBJECTS_BATCH_MAX)
+        if not rows:
+            return
+        yield [look_at_result(services, row, depth=depth) for row in rows]
+        after = rows[-1]["job_id"]
+
+
+def look_at_result(services: Reconciler, row: Mapping[str, Any], *, depth: Depth) -> Sighting:
+    """Look at the object of one succeeded job, given its row from the ledger."""
+    key = row["result_key"]
+
+    def seen(outcome: ObjectOutcome | None, **found: Any) -> Sighting:
+        return Sighting(
+            object_key=key,
+            job_id=row["job_id"],
+            outcome=outcome,
+            expected_digest=row["result_digest"],
+            expected_size_bytes=row["result_size_bytes"],
+            **found,
+        )
+
+    try:
+        if depth is Depth.PRESENCE:
+            stat = services.objects.stat(key)
+            return (
+                seen(ObjectOutcome.MISSING) if stat is None else seen(None, found_size_bytes=stat.size_bytes)
+            )
+        data = services.objects.read(key)
+    except ObjectFault as fault:
+        missing = fault.reason == RESULT_MISSING
+        return seen(ObjectOutcome.MISSING if missing else ObjectOutcome.UNREADABLE)
+    except ValueError:
+        # A row that was edited may hold a text that is no key; nothing can stand under it.
+        return seen(ObjectOutcome.MISSING)
+    digest = digest_of_bytes(data)
+    right = (digest, len(data)) == (row["result_digest"], row["result_size_bytes"])
+    return seen(
+        ObjectOutcome.OK if right else ObjectOutcome.MISMATCH,
+        found_digest=digest,
+        found_size_bytes=len(data),
+        pins_stated=states_pins(data, row),
+    )
+
+
+def states_pins(data: bytes, row: Mapping[str, Any]) -> bool:
+    """Tell whether a result's header restates its job and the pins that the job was accepted under."""
+    try:
+        header = json.loads(data.partition(b"\n")[0])
+        return bool(
+            header["contract"] == RESULT_CONTRACT
+            and header["job_id"] == row["job_id"]
+            and header["pins"] == {name: row[name] for name in Pins.__slots__}
+        )
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def look_for_orphans(services: Reconciler) -> Iterator[tuple[int, list[Sighting]]]:
+    """Yield per batch how many stored results were listed, and those that nothing explains.
+
+    An object counts once it is older than the grace, by the ledger's clock: until then its row may be
+    about to be written.
+    """
+    entries = services.objects.listing(RESULTS_PREFIX)
+    while batch := list(islice(entries, OBJECTS_BATCH_MAX)):
+        with services.ledger.reading() as tx:
+            limit = tx.now() - dt.timedelta(seconds=services.limits.orphan_grace_s)
+            explained = explained_keys(tx, (entry.key for entry in batch))
+        yield (
+            len(batch),
+            [_orphan(entry) for entry in batch if entry.key not in explained and entry.modified_at <= limit],
+        )
+
+
+def _orphan(entry: ObjectEntry) -> Sighting:
+    return Sighting(
+        object_key=entry.key,
+        job_id=None,
+        outcome=ObjectOutcome.ORPHAN,
+        found_size_bytes=entry.size_bytes,
+    )

@@ -1,0 +1,1 @@
+"""Submissions become accepted jobs: parsed strictly, confined, copied by digest, pinned, answered once."""

@@ -1,0 +1,271 @@
+"""Accepts one request behind every door: replay first, then scans, then one transaction, then the answer."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.exc import IntegrityError
+
+from receipt_pipeline.core.envelope import JOB_CONTRACT, JobRequest, resolve_limits
+from receipt_pipeline.core.errors import InputRefused, PipelineError
+from receipt_pipeline.core.failure_points import point
+from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.core.principals import Principal, Role, require
+from receipt_pipeline.core.reasons import CONTRACT_UNKNOWN
+from receipt_pipeline.intake.copying import (
+    CopyProgress,
+    FolderScans,
+    PointerOf,
+    ScanSource,
+    copy_scans,
+    list_loader,
+)
+from receipt_pipeline.intake.manifest import parse_document
+from receipt_pipeline.intake.services import Intake
+from receipt_pipeline.ledger.accept import Lineage, StoredItem, find_replay, insert_job, record_replay
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.object_records import held_keys, hold_objects, release_holds
+from receipt_pipeline.objects.store import scan_key
+
+NO_FAMILY = Lineage()
+HOLD_WHILE_COPYING = "acceptance"
+HOLD_OF_JOB = "scan"
+COPY_ROUNDS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """The answer to a submission: where to ask, under what it will run; never a result."""
+
+    job_id: str
+    idempotency_key: str
+    submitted_at: dt.datetime
+    status_location: str
+    state: str
+    pins: Pins
+    queue_deadline: dt.datetime
+    replayed: bool
+    warnings: tuple[str, ...]
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the acceptance as a JSON document; times are ISO 8601 in UTC."""
+        return {
+            "job_id": self.job_id,
+            "idempotency_key": self.idempotency_key,
+            "submitted_at": self.submitted_at.isoformat(),
+            "status_location": self.status_location,
+            "state": self.state,
+            "pins": self.pins.as_document(),
+            "queue_deadline": self.queue_deadline.isoformat(),
+            "replayed": self.replayed,
+            "warnings": list(self.warnings),
+        }
+
+
+# Called in the committing transaction with the job's row and whether it answers a repeat.
+InTransaction = Callable[[LedgerTransaction, dict[str, Any], bool], None]
+
+
+def write_nothing(tx: LedgerTransaction, job: dict[str, Any], replayed: bool) -> None:
+    """Add nothing to the committing transaction."""
+
+
+def item_pointer(ordinal: int) -> str:
+    """Return where an item's path stands in a `receipt-job/v1` document."""
+    return f"/items/{ordinal}/uri"
+
+
+def accept(
+    intake: Intake,
+    document: bytes | JobRequest,
+    *,
+    principal: Principal,
+    folder: Path | ScanSource,
+    door: str,
+    family: Lineage = NO_FAMILY,
+    pointer_of: PointerOf = item_pointer,
+    progress: CopyProgress | None = None,
+    in_transaction: InTransaction = write_nothing,
+) -> Acceptance:
+    """Accept one job, or answer the request as the repeat of an accepted one.
+
+    A repeat is answered from the ledger; no scan is opened for it (R086).
+
+    Args:
+        document: a `receipt-job/v1` document, or the request that a door parsed strictly already.
+        folder: the folder its scans are confined to, or another source of them.
+        door: by which way it came, for the journal.
+        pointer_of: from an item's position to the place of its path in the document.
+        progress: scans that an earlier pass stored, and the time bound of this one.
+        in_transaction: what the door records in the same transaction.
+    Raises:
+        InputRefused, KeyConflict, NotAllowed, ObjectFault, LedgerUnavailable: nothing was accepted.
+        PassEnded: the time bound was reached; the next pass goes on.
+    """
+    require(principal, Role.SUBMITTER)
+    source = FolderScans(folder) if isinstance(folder, Path) else folder
+    request = _parsed(document, source) if isinstance(document, bytes) else document
+    repeat = _answer_repeat(intake, request, principal=principal, door=door, in_transaction=in_transaction)
+    if repeat is not None:
+        return _answer(intake, repeat, replayed=True)
+    for ordinal, item in enumerate(request.items):
+        source.confine(item, pointer_of(ordinal))
+    job, replayed = _copy_and_commit(
+        intake,
+        _Commit(request, principal, door, family, in_transaction),
+        scans=source,
+        pointer_of=pointer_of,
+        progress=progress or CopyProgress(),
+    )
+    return _answer(intake, job, replayed=replayed)
+
+
+def _parsed(document: bytes, source: ScanSource) -> JobRequest:
+    parsed = parse_document(document, suffix=".json", load_list=list_loader(source))
+    if isinstance(parsed, JobRequest):
+        return parsed
+    raise InputRefused(CONTRACT_UNKNOWN, pointer="/contract", expected=JOB_CONTRACT)
+
+
+def _copy_and_commit(
+    intake: Intake,
+    commit: _Commit,
+    *,
+    scans: ScanSource,
+    pointer_of: PointerOf,
+    progress: CopyProgress,
+) -> tuple[dict[str, Any], bool]:
+    """Hold, copy and commit; once more in the odd case that holds were lost meanwhile."""
+    request, tenant = commit.request, commit.principal.tenant
+    holder = progress.submission_id or f"{tenant}/{request.fingerprint}"
+    try:
+        for _ in range(COPY_ROUNDS_MAX):
+            _hold_while_copying(intake, request, tenant=tenant, holder=holder)
+            stored = copy_scans(
+                intake, request, tenant=tenant, scans=scans, pointer_of=pointer_of, progress=progress
+            )
+            found = commit.run(intake, stored, holder=holder)
+            if found is not None:
+                return found
+    except InputRefused:
+        # A delivery that waits for its scans comes again, and keeps what it holds.
+        if progress.submission_id is None:
+            with intake.ledger.transaction() as tx:
+                release_holds(tx, holder=holder)
+        raise
+    raise AssertionError("holds vanished while their holder was at work")
+
+
+def _answer_repeat(
+    intake: Intake, request: JobRequest, *, principal: Principal, door: str, in_transaction: InTransaction
+) -> dict[str, Any] | None:
+    """Return the job that this request repeats, after recording the repeat; None when it is new."""
+    with intake.ledger.reading() as tx:
+        if find_replay(tx, tenant=principal.tenant, request=request) is None:
+            return None
+    with intake.ledger.transaction() as tx:
+        job = find_replay(tx, tenant=principal.tenant, request=request)
+        assert job is not None, "an accepted job never goes away"
+        record_replay(tx, job, door=door)
+        in_transaction(tx, job, True)
+    return job
+
+
+def _hold_while_copying(intake: Intake, request: JobRequest, *, tenant: str, holder: str) -> None:
+    """Take holds before the first byte is copied, so that no clean-up removes what we store."""
+    point("hold.before")
+    keys = [scan_key(tenant, item.sha256) for item in request.items]
+    with intake.ledger.transaction() as tx:
+        hold_objects(tx, keys, holder=holder, hold_kind=HOLD_WHILE_COPYING)
+    point("hold.after")
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """The one transaction that turns a request with stored scans into a job."""
+
+    request: JobRequest
+    principal: Principal
+    door: str
+    family: Lineage
+    in_transaction: InTransaction
+
+    def run(
+        self, intake: Intake, stored: tuple[StoredItem, ...], *, holder: str
+    ) -> tuple[dict[str, Any], bool] | None:
+        """Return (job, replayed), or None when holds were lost and the scans must be copied again."""
+        point("accept.before")
+        try:
+            with intake.ledger.transaction() as tx:
+                found = self._write(intake, tx, stored, holder)
+        except IntegrityError:
+            # Another door committed the same key since we looked: we lost, and answer as its repeat.
+            repeat = _answer_repeat(
+                intake,
+                self.request,
+                principal=self.principal,
+                door=self.door,
+                in_transaction=self.in_transaction,
+            )
+            if repeat is None:
+                raise
+            found = (repeat, True)
+        point("accept.after")
+        return found
+
+    def _write(
+        self, intake: Intake, tx: LedgerTransaction, stored: tuple[StoredItem, ...], holder: str
+    ) -> tuple[dict[str, Any], bool] | None:
+        tenant, request = self.principal.tenant, self.request
+        job = find_replay(tx, tenant=tenant, request=request)
+        replayed = job is not None
+        if job is None:
+            keys = {scan_key(tenant, item.sha256) for item in request.items}
+            if held_keys(tx, keys) != keys:
+                return None
+            limits = resolve_limits(
+                request.limits, items=len(stored), cutoff_margin_s=intake.limits.cutoff_margin_s
+            )
+            job = insert_job(
+                tx,
+                tenant=tenant,
+                caller=self.principal.caller,
+                request=request,
+                limits=limits,
+                stored=stored,
+                family=self.family,
+            )
+            hold_objects(tx, keys, holder=job["job_id"], hold_kind=HOLD_OF_JOB)
+        else:
+            record_replay(tx, job, door=self.door)
+        release_holds(tx, holder=holder)
+        self.in_transaction(tx, job, replayed)
+        return job, replayed
+
+
+def _answer(intake: Intake, job: dict[str, Any], *, replayed: bool) -> Acceptance:
+    # The job is accepted whatever happens now. A status document that could not be written is
+    # written later: its shown sequence stays behind the job's newest event.
+    with suppress(PipelineError, OSError):
+        intake.after_accept(job["job_id"])
+    return acceptance_of(intake, job, replayed=replayed)
+
+
+def acceptance_of(intake: Intake, job: dict[str, Any], *, replayed: bool) -> Acceptance:
+    """Return the answer that belongs to an accepted job's row."""
+    return Acceptance(
+        job_id=job["job_id"],
+        idempotency_key=job["idempotency_key"],
+        submitted_at=job["submitted_at"],
+        status_location=intake.status_location(job["tenant"], job["job_id"]),
+        state=str(job["state"]),
+        pins=Pins(**{name: job[name] for name in Pins.__slots__}),
+        queue_deadline=job["queue_deadline"],
+        replayed=replayed,
+        warnings=tuple(job["warnings"]),
+    )

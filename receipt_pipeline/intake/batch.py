@@ -1,0 +1,126 @@
+"""Accepts a batch row by row: each is accepted, joined, refused or in conflict by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from receipt_pipeline.core.errors import InputRefused, KeyConflict
+from receipt_pipeline.core.principals import Principal
+from receipt_pipeline.intake.accept import accept
+from receipt_pipeline.intake.copying import CopyProgress, PassEnded, ScanSource
+from receipt_pipeline.intake.manifest import Batch, BatchRow
+from receipt_pipeline.intake.services import Intake
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.submissions import RowOutcome, decided_row_numbers, record_row
+
+# Tells whether a refused row should be looked at again in a later pass.
+MayWait = Callable[[InputRefused], bool]
+
+
+def wait_for_nothing(refusal: InputRefused) -> bool:
+    """Say that every refusal stands: this door does not come again."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDelivery:
+    """One delivery of a batch through one door."""
+
+    principal: Principal
+    scans: ScanSource
+    door: str
+    submission_id: str
+    time_is_up: Callable[[], bool]
+    may_wait: MayWait
+
+
+def accept_rows(intake: Intake, batch: Batch, delivery: BatchDelivery) -> int:
+    """Decide every row that no earlier pass decided; returns how many rows wait for their scans.
+
+    Each row has its own transaction, in which its outcome is recorded with its job. Equal rows
+    join; a key that comes again with another request conflicts, and both row numbers are told.
+
+    Raises:
+        PassEnded: the time bound was reached; the rows decided so far stay decided.
+        ObjectFault, LedgerUnavailable: likewise, and the next pass goes on from there.
+    """
+    with intake.ledger.reading() as tx:
+        decided = decided_row_numbers(tx, delivery.submission_id)
+    first_row: dict[str, int] = {}
+    waiting = 0
+    for row in batch.rows:
+        first = first_row.setdefault(row.idempotency_key, row.row_no)
+        if row.row_no in decided:
+            continue
+        if delivery.time_is_up():
+            raise PassEnded
+        waiting += not _decide(intake, row, delivery, first_row=first)
+    return waiting
+
+
+def _decide(intake: Intake, row: BatchRow, delivery: BatchDelivery, *, first_row: int) -> bool:
+    """Decide one row; False when it waits."""
+    try:
+        _accept_row(intake, row, delivery)
+    except KeyConflict as conflict:
+        earlier = {} if first_row == row.row_no else {"conflicts_with_row": first_row}
+        facts = {"row": row.row_no} | earlier | dict(conflict.facts)
+        told = KeyConflict(conflict.reason, pointer=conflict.pointer, **facts)
+        _record_refusal(intake, row, delivery, RowOutcome.CONFLICT, told)
+    except InputRefused as refusal:
+        if refusal is not row.refusal and delivery.may_wait(refusal):
+            return False
+        facts = {"row": row.row_no} | dict(refusal.facts)
+        told_refusal = InputRefused(refusal.reason, pointer=refusal.pointer, **facts)
+        _record_refusal(intake, row, delivery, RowOutcome.REFUSED, told_refusal)
+    return True
+
+
+def _accept_row(intake: Intake, row: BatchRow, delivery: BatchDelivery) -> None:
+    if row.request is None:
+        assert row.refusal is not None
+        raise row.refusal
+    key = row.request.idempotency_key
+
+    def record(tx: LedgerTransaction, job: dict[str, Any], replayed: bool) -> None:
+        outcome = RowOutcome.JOINED if replayed else RowOutcome.ACCEPTED
+        record_row(
+            tx,
+            delivery.submission_id,
+            row_no=row.row_no,
+            outcome=outcome,
+            idempotency_key=key,
+            job_id=job["job_id"],
+        )
+
+    accept(
+        intake,
+        row.request,
+        principal=delivery.principal,
+        folder=delivery.scans,
+        door=delivery.door,
+        pointer_of=lambda _: f"/rows/{row.row_no - 1}/uri",
+        progress=CopyProgress(submission_id=delivery.submission_id),
+        in_transaction=record,
+    )
+
+
+def _record_refusal(
+    intake: Intake,
+    row: BatchRow,
+    delivery: BatchDelivery,
+    outcome: RowOutcome,
+    error: InputRefused | KeyConflict,
+) -> None:
+    with intake.ledger.transaction() as tx:
+        record_row(
+            tx,
+            delivery.submission_id,
+            row_no=row.row_no,
+            outcome=outcome,
+            idempotency_key=row.idempotency_key,
+            job_id=error.facts.get("job_id"),
+            error=error,
+        )

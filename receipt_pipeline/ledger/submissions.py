@@ -1,0 +1,211 @@
+"""Deliveries as rows: what arrived by which door, how far its scans are stored, what became of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+
+from receipt_pipeline.core.errors import PipelineError
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.journal import new_id
+from receipt_pipeline.ledger.tables import jobs, submission_rows, submissions
+
+KEYS_BATCH_MAX = 500
+
+
+class SubmissionState(StrEnum):
+    """What became of one delivery."""
+
+    WAITING = "waiting"
+    ACCEPTED = "accepted"
+    JOINED = "joined"
+    CONFLICT = "conflict"
+    REFUSED = "refused"
+    IGNORED = "ignored"
+
+
+class RowOutcome(StrEnum):
+    """What became of one row of a delivery."""
+
+    ACCEPTED = "accepted"
+    JOINED = "joined"
+    REFUSED = "refused"
+    CONFLICT = "conflict"
+
+
+COUNTED = {
+    RowOutcome.ACCEPTED: "accepted",
+    RowOutcome.JOINED: "joined",
+    RowOutcome.REFUSED: "refused",
+    RowOutcome.CONFLICT: "conflicts",
+}
+
+
+def open_submission(
+    tx: LedgerTransaction,
+    *,
+    tenant: str,
+    caller: str,
+    door: str,
+    label: str,
+    document_digest: str,
+    place: str = "",
+    facts: Mapping[str, Any] | None = None,
+) -> str:
+    """Record a delivery that arrived and is not settled yet; returns its id."""
+    submission_id, now = new_id(tx, "sub"), tx.now()
+    tx.execute(
+        insert(submissions).values(
+            submission_id=submission_id,
+            tenant=tenant,
+            caller=caller,
+            door=door,
+            label=label[:200],
+            place=place,
+            document_digest=document_digest,
+            state=SubmissionState.WAITING,
+            facts=dict(facts or {}),
+            stored={},
+            received_at=now,
+            updated_at=now,
+        )
+    )
+    return submission_id
+
+
+def read_submission(tx: LedgerTransaction, submission_id: str) -> dict[str, Any]:
+    """Return one delivery's row, which exists."""
+    row = tx.row(select(submissions).where(submissions.c.submission_id == submission_id))
+    assert row is not None, submission_id
+    return row
+
+
+def submissions_in_place(tx: LedgerTransaction) -> dict[str, dict[str, Any]]:
+    """Return the newest delivery per place of the inbox, without its stored digests."""
+    wanted = [column for column in submissions.c if column.name != "stored"]
+    query = (
+        select(*wanted)
+        .where(submissions.c.state.in_(list(SubmissionState)))
+        .where(submissions.c.place > "")
+        .order_by(submissions.c.received_at, submissions.c.submission_id)
+    )
+    return {row["place"]: row for row in tx.rows(query)}
+
+
+def keep_facts(tx: LedgerTransaction, submission_id: str, **facts: Any) -> None:
+    """Replace the facts of a delivery that still waits."""
+    tx.execute(
+        update(submissions)
+        .where(submissions.c.submission_id == submission_id)
+        .where(submissions.c.state == SubmissionState.WAITING)
+        .values(facts=facts, updated_at=tx.now())
+    )
+
+
+def remember_stored(tx: LedgerTransaction, submission_id: str, stored: Mapping[str, tuple[int, str]]) -> None:
+    """Remember which scans of a delivery are stored: hex digest to (size in bytes, media type)."""
+    tx.execute(
+        update(submissions)
+        .where(submissions.c.submission_id == submission_id)
+        .values(stored={digest: list(known) for digest, known in stored.items()}, updated_at=tx.now())
+    )
+
+
+def stored_scans(tx: LedgerTransaction, submission_id: str) -> dict[str, tuple[int, str]]:
+    """Return what `remember_stored` wrote last."""
+    stored = tx.scalar(select(submissions.c.stored).where(submissions.c.submission_id == submission_id))
+    return {digest: (int(known[0]), str(known[1])) for digest, known in dict(stored or {}).items()}
+
+
+def record_row(
+    tx: LedgerTransaction,
+    submission_id: str,
+    *,
+    row_no: int,
+    outcome: RowOutcome,
+    idempotency_key: str,
+    job_id: str | None = None,
+    error: PipelineError | None = None,
+) -> None:
+    """Write what became of one row, in the transaction that decides it."""
+    tx.execute(
+        insert(submission_rows).values(
+            submission_id=submission_id,
+            row_no=row_no,
+            outcome=outcome,
+            idempotency_key=idempotency_key,
+            job_id=job_id,
+            reason_code=error.reason.code if error else "",
+            pointer=error.pointer if error else "",
+            facts=dict(error.facts) if error else {},
+        )
+    )
+
+
+def recorded_rows(tx: LedgerTransaction, submission_id: str) -> list[dict[str, Any]]:
+    """Return the rows of a delivery that are decided, by number, with their jobs' times."""
+    query = (
+        select(submission_rows, jobs.c.tenant, jobs.c.submitted_at, jobs.c.queue_deadline)
+        .join(jobs, jobs.c.job_id == submission_rows.c.job_id, isouter=True)
+        .where(submission_rows.c.submission_id == submission_id)
+    )
+    return tx.rows(query.order_by(submission_rows.c.row_no))
+
+
+def decided_row_numbers(tx: LedgerTransaction, submission_id: str) -> set[int]:
+    """Return the numbers of the rows that an earlier pass decided."""
+    query = select(submission_rows.c.row_no).where(submission_rows.c.submission_id == submission_id)
+    return {row["row_no"] for row in tx.rows(query)}
+
+
+def settle_submission(
+    tx: LedgerTransaction,
+    submission_id: str,
+    *,
+    state: SubmissionState,
+    rows_total: int,
+    document_digest: str | None = None,
+    error: PipelineError | None = None,
+) -> None:
+    """Close a delivery with the counts of its rows; a settled one stays as it is."""
+    query = (
+        select(submission_rows.c.outcome, func.count().label("rows"))
+        .where(submission_rows.c.submission_id == submission_id)
+        .group_by(submission_rows.c.outcome)
+    )
+    counts = {COUNTED[RowOutcome(row["outcome"])]: row["rows"] for row in tx.rows(query)}
+    values: dict[str, Any] = {"state": state, "rows_total": rows_total, "updated_at": tx.now()} | counts
+    if error is not None:
+        values |= {"reason_code": error.reason.code, "pointer": error.pointer, "facts": dict(error.facts)}
+    if document_digest is not None:
+        values["document_digest"] = document_digest
+    tx.execute(
+        update(submissions)
+        .where(submissions.c.submission_id == submission_id)
+        .where(submissions.c.state == SubmissionState.WAITING)
+        .values(**values)
+    )
+
+
+def leave_place(tx: LedgerTransaction, submission_ids: Iterable[str]) -> None:
+    """Forget where deliveries lay: their files were moved along or are gone."""
+    listed = sorted(submission_ids)
+    for start in range(0, len(listed), KEYS_BATCH_MAX):
+        tx.execute(
+            update(submissions)
+            .where(submissions.c.submission_id.in_(listed[start : start + KEYS_BATCH_MAX]))
+            .values(place="")
+        )
+
+
+def list_submissions(
+    tx: LedgerTransaction, *, tenant: str, state: SubmissionState | None = None, at_most: int = 1_000
+) -> list[dict[str, Any]]:
+    """Return a tenant's deliveries, newest first."""
+    query = select(submissions).where(submissions.c.tenant == tenant)
+    if state is not None:
+        query = query.where(submissions.c.state == state)
+    return tx.rows(query.order_by(submissions.c.received_at.desc()).limit(at_most))

@@ -200,6 +200,8 @@ def _reason_code(terminal_class: TerminalClass, cause: CloseCause, reason: Reaso
     if terminal_class is TerminalClass.REJECTED:
         return ALL_REJECTED.code
     given = reason or REASON_OF_CAUSE.get(cause)
+    if given is None and terminal_class is TerminalClass.ATTEMPTS_EXHAUSTED:
+        given = ATTEMPTS_EXHAUSTED  # Every item was worked off, and none of them came to an outcome.
     return given.code if given else ""
 
 

@@ -14,6 +14,7 @@ from receipt_pipeline.core.leases import FencingToken
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import (
     ATTEMPTS_EXHAUSTED,
+    RESULT_MISMATCH,
     STALE_LEASE,
     UPLOAD_FAILED,
     UPLOAD_UNKNOWN,
@@ -32,6 +33,9 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.tables import items, jobs
+
+# With these the result certainly stands nowhere: nothing is left to look up (R100).
+PUBLICATION_FAILURES = frozenset({UPLOAD_FAILED, RESULT_MISMATCH})
 
 
 def read_job(tx: LedgerTransaction, job_id: str, *, lock: bool = False) -> dict[str, Any] | None:
@@ -226,12 +230,13 @@ def exhaust(
     settle_open_items(tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.UNRESOLVED, reason=reason)
     counts = item_counts(tx, job_id)
     kept = any(counts[item_class] for item_class in KEPT_CLASSES)
-    if kept and reason != UPLOAD_FAILED:
+    certain = reason in PUBLICATION_FAILURES
+    if kept and not certain:
         begin_closing(tx, job_id, cause=CloseCause.EXHAUSTED)
         return
-    cause = CloseCause.PUBLICATION if reason == UPLOAD_FAILED else CloseCause.EXHAUSTED
+    cause = CloseCause.PUBLICATION if certain else CloseCause.EXHAUSTED
     still_open = (jobs.c.state == JobState.RUNNING) & jobs.c.lease_owner.is_(None)
-    given = reason if cause is CloseCause.PUBLICATION else ATTEMPTS_EXHAUSTED
+    given = reason if certain else ATTEMPTS_EXHAUSTED
     closed = write_terminal(tx, job=job, guard=still_open, cause=cause, reason=given, limits=limits)
     assert closed, "the row was locked"
 

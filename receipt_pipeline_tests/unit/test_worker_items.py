@@ -281,6 +281,20 @@ def test_an_item_that_fails_every_time_is_isolated_and_its_siblings_finish(bench
     assert question["last_safe_checkpoint"] == 1
 
 
+def test_a_job_whose_only_item_never_came_to_an_outcome_says_so(bench: WorkerBench) -> None:
+    [scan] = bench.scans(1)
+    bench.chain = ScriptedChain(answers={scan: StageFailed(ENGINE_OCR_UNAVAILABLE)})
+    job_id = bench.accept(items=1)
+    bench.work_until_closed(job_id)
+    job = bench.job(job_id)
+    assert (job["state"], job["terminal_class"], job["reason_code"]) == (
+        "failed",
+        "attempts_exhausted",
+        "ATTEMPTS.EXHAUSTED.v1",
+    )
+    assert bench.stored_results(job_id) == []
+
+
 def test_a_worker_that_reaches_its_slice_yields_and_the_next_goes_on(bench: WorkerBench) -> None:
     bench.limits = ServiceLimits(heartbeat_s=3600, wave_slice_s=10)
     first = bench.accept(items=3, key="key-1")

@@ -89,12 +89,12 @@ def _line_amounts(labelled: Sequence[LabelledAmount]) -> tuple[ReadAmount, ...]:
     """Return the rightmost unlabelled amount of each row above the first sum."""
     sums = [item.row for item in labelled if item.kind in TOTAL_KINDS or item.kind == LabelKind.SUBTOTAL]
     first_sum = min(sums, default=None)
+    cents_are_printed = any(item.found.has_cents for item in labelled)
     rightmost: dict[int, LabelledAmount] = {}
     for item in labelled:
-        if (
-            item.kind == LabelKind.OTHER
-            and not item.in_summary
-            and (first_sum is None or item.row < first_sum)
-        ):
+        above = first_sum is None or item.row < first_sum
+        is_price_each = item.label.startswith("@")
+        plausible = item.found.has_cents or not cents_are_printed
+        if item.kind == LabelKind.OTHER and above and plausible and not item.in_summary and not is_price_each:
             rightmost[item.row] = item
     return tuple(as_read_amount(item) for item in rightmost.values())

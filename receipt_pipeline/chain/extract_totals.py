@@ -6,13 +6,21 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from receipt_pipeline.chain.extract_amounts import AmountContext, FoundAmount, find_amounts, mend_digits
+from receipt_pipeline.chain.extract_amounts import (
+    PRINTED_WHOLE,
+    AmountContext,
+    FoundAmount,
+    find_amounts,
+    mend_digits,
+)
 from receipt_pipeline.chain.extract_labels import LabelKind, kind_of_label, opens_tax_summary
 from receipt_pipeline.chain.extract_rows import Row
 from receipt_pipeline.chain.values import ReadAmount
 from receipt_pipeline.core.money import minor_digits
 
 CELL_GAP = "  "
+# Three digits: the least that an amount with cents shows when its mark is lost.
+LOST_MARK_MINOR_MIN = 100_00
 TOTAL_KINDS = frozenset({LabelKind.GRAND_TOTAL, LabelKind.TOTAL, LabelKind.TOTAL_BY_PART})
 _KIND_SCORE = {
     LabelKind.GRAND_TOTAL: 5.0,
@@ -85,7 +93,8 @@ def choose_total(labelled: Sequence[LabelledAmount]) -> LabelledAmount | None:
 
     Cash, change, subtotals and carried sums are never candidates.
     """
-    candidates = [_with_lost_mark(item, labelled) for item in labelled if _can_be_total(item)]
+    doubted = [_doubted_without_cents(item, labelled) for item in labelled if _can_be_total(item)]
+    candidates = [_with_lost_mark(item, labelled) for item in doubted]
     if all(item.in_summary for item in candidates):
         return _paid_amount(labelled)
     scores = [_score(item, candidates, labelled) for item in candidates]
@@ -153,6 +162,16 @@ def _with_lost_mark(item: LabelledAmount, labelled: Sequence[LabelledAmount]) ->
         if other.found.has_cents and re.sub(r"\D", "", other.found.printed) == digits:
             return replace(item, found=other.found)
     return item
+
+
+def _doubted_without_cents(item: LabelledAmount, labelled: Sequence[LabelledAmount]) -> LabelledAmount:
+    """Doubt a total of whole units among amounts with cents: its decimal mark may be lost ("RM2210")."""
+    found = item.found
+    if found.has_cents or abs(found.minor) < LOST_MARK_MINOR_MIN or found.currency in PRINTED_WHOLE:
+        return item
+    if not any(other.found.has_cents for other in labelled):
+        return item
+    return replace(item, found=replace(found, ambiguous=True))
 
 
 def _paid_amount(labelled: Sequence[LabelledAmount]) -> LabelledAmount | None:

@@ -114,6 +114,17 @@ def test_a_total_that_lost_its_decimal_mark_takes_the_reading_of_the_amount_paid
     assert the_total("SHOP\nCement  6.00\nTOTAL INCL GST  600\nPAYMENT  6.00\nCHANGE  0.00")[0] == 600
 
 
+def test_a_total_without_cents_among_amounts_with_cents_is_in_doubt() -> None:
+    assert the_total("SHOP\nBread  RM22.10\nTOTAL  RM2210") == (2210, "MYR", False)
+    assert the_total("SHOP\nBread  RM1.05\nTOTAL  RM2210") == (221000, "MYR", True)
+    assert the_total("SHOP\nBread  RM30\nTOTAL  RM30") == (3000, "MYR", False)
+
+
+def test_a_price_each_is_no_line_amount() -> None:
+    fields = fields_of("SHOP\nMilk  RM13.58 S\n@2 X RM 6.79\nTOTAL  RM13.58")
+    assert [amount.minor for amount in fields.line_amounts] == [1358]
+
+
 def test_a_sum_in_a_tax_table_is_not_the_total() -> None:
     text = "SHOP\nApples  5.30\nGST SUMMARY  AMOUNT  TAX\nSR = 6%  5.00  0.30\nTOTAL  5.00  0.30"
     assert fields_of(text).total is None

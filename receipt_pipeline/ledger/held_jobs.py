@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 
 from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
 from receipt_pipeline.core.item_classes import ItemClass
@@ -51,18 +51,6 @@ def undecided_uploads(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, 
         .limit(at_most)
     )
     return tx.rows(query)
-
-
-def unanswered_uploads(tx: LedgerTransaction, job_id: str) -> int:
-    """Return how many uploads of a job are still unknown."""
-    query = (
-        select(func.count())
-        .select_from(effects)
-        .where(effects.c.job_id == job_id)
-        .where(effects.c.kind == EffectKind.RESULT_OBJECT)
-        .where(effects.c.state.in_(UNDECIDED))
-    )
-    return int(tx.scalar(query) or 0)
 
 
 def release_held(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -211,11 +211,16 @@ def _quarantined_keys(tx: LedgerTransaction, keys: Sequence[str]) -> set[str]:
 
 
 def results_to_check(
-    tx: LedgerTransaction, *, after_job_id: str = "", at_most: int = KEYS_BATCH_MAX
+    tx: LedgerTransaction,
+    *,
+    after_job_id: str = "",
+    at_most: int = KEYS_BATCH_MAX,
+    job_ids: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return succeeded jobs whose result should exist, in order of job id after the given one.
 
-    Each row carries job_id, result_key, result_digest, result_size_bytes and the six pins.
+    Each row carries job_id, result_key, result_digest, result_size_bytes and the six pins. `job_ids`
+    asks for these jobs only, at most `at_most` of them.
     """
     query = (
         select(
@@ -232,7 +237,7 @@ def results_to_check(
         .order_by(jobs.c.job_id)
         .limit(at_most)
     )
-    return tx.rows(query)
+    return tx.rows(query if job_ids is None else query.where(jobs.c.job_id.in_(sorted(job_ids))))
 
 
 def _batches(keys: Iterable[str]) -> Iterator[list[str]]:

@@ -17,7 +17,6 @@ from receipt_pipeline.ledger.object_records import (
     record_object_check,
     results_to_check,
 )
-from receipt_pipeline.ledger.tables import jobs
 from receipt_pipeline.reconciliation.compare import (
     Depth,
     Sighting,
@@ -25,7 +24,7 @@ from receipt_pipeline.reconciliation.compare import (
     look_at_results,
     look_for_orphans,
 )
-from receipt_pipeline.reconciliation.services import OBJECTS_BATCH_MAX, Reconciler
+from receipt_pipeline.reconciliation.services import Reconciler
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +71,11 @@ def _look_closer(services: Reconciler, batch: Sequence[Sighting]) -> list[Sighti
             or sighting.found_size_bytes != sighting.expected_size_bytes
         )
     }
-    rows = _rows_of(services, [sighting for sighting in batch if sighting.object_key in doubtful])
+    wanted = {str(sighting.job_id) for sighting in batch if sighting.object_key in doubtful}
+    with services.ledger.reading() as tx:
+        rows = results_to_check(tx, job_ids=wanted, at_most=len(wanted)) if wanted else []
     read = [look_at_result(services, row, depth=Depth.CONTENT) for row in rows]
     return [sighting for sighting in batch if sighting.outcome is not None] + read
-
-
-def _rows_of(services: Reconciler, sightings: Sequence[Sighting]) -> list[dict[str, Any]]:
-    wanted = {sighting.job_id for sighting in sightings}
-    if not wanted:
-        return []
-    first = min(str(job_id) for job_id in wanted)
-    with services.ledger.reading() as tx:
-        before = tx.scalar(
-            select(jobs.c.job_id).where(jobs.c.job_id < first).order_by(jobs.c.job_id.desc()).limit(1)
-        )
-        rows = results_to_check(tx, after_job_id=before or "", at_most=OBJECTS_BATCH_MAX)
-    return [row for row in rows if row["job_id"] in wanted]
 
 
 def sweep_orphans(services: Reconciler) -> tuple[int, int, int]:

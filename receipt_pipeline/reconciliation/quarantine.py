@@ -1,0 +1,112 @@
+"""Holds divergent outputs that were found late, and carries out the decision about held ones (D2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from receipt_pipeline.core.canonical import digest_of_bytes
+from receipt_pipeline.core.errors import NotFound, ObjectFault
+from receipt_pipeline.core.failure_points import point
+from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
+from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.core.reasons import NOT_FOUND
+from receipt_pipeline.core.result_document import parse_result
+from receipt_pipeline.ledger.closing import VerifiedResult
+from receipt_pipeline.ledger.commit import uploads_of
+from receipt_pipeline.ledger.findings_divergence import RESULT, unheld_divergence
+from receipt_pipeline.ledger.losses import read_job
+from receipt_pipeline.ledger.quarantine_decisions import keep_output, withdraw_output
+from receipt_pipeline.ledger.quarantines import competing_digests, hold_divergent, open_quarantines
+from receipt_pipeline.ledger.status import read_items
+from receipt_pipeline.reconciliation.services import Reconciler
+
+
+def hold_divergence(services: Reconciler) -> list[str]:
+    """Quarantine every subject whose digests differ and that nothing holds yet; returns the job ids."""
+    with services.ledger.reading() as tx:
+        found = unheld_divergence(tx).rows
+    subjects: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in found:
+        subjects.setdefault((row["job_id"], row["subject"]), []).append(row)
+    held = []
+    for (job_id, subject), rows in subjects.items():
+        point("quarantine.before")
+        with services.ledger.transaction() as tx:
+            listed = {entry["digest"] for entry in competing_digests(tx, job_id=job_id, subject=subject)}
+            further = _further(rows, listed)
+            if hold_divergent(tx, job_id=job_id, subject=subject, limits=services.limits, further=further):
+                held.append(job_id)
+        point("quarantine.after")
+    return held
+
+
+def _further(rows: list[dict[str, Any]], listed: set[str]) -> list[dict[str, Any]]:
+    """Return the digests that only this comparison knows, each once, with who wrote it."""
+    entries: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        for digest, source in ((row["other_digest"], row["source"]), (row["known_digest"], "intent")):
+            if digest not in listed:
+                entries.setdefault(
+                    digest, {"digest": digest, "source": source, "lease_epoch": row["lease_epoch"]}
+                )
+    return list(entries.values())
+
+
+def resolve_quarantine(
+    services: Reconciler, *, job_id: str, by: str, keep: str | None = None, withdraw: bool = False
+) -> None:
+    """Record the decision about a job's divergent outputs; both outputs stay readable under their keys.
+
+    Args:
+        keep: the full digest that stands; give it or `withdraw`, not both.
+    Raises:
+        NotFound: no such job. InputRefused: QUARANTINE.DIGEST_UNKNOWN.v1. NotAllowed:
+            QUARANTINE.OUTPUT_NOT_HELD.v1 or STATE.REFUSES.v1, see `keep_output`.
+    """
+    assert (keep is None) == withdraw, "either a digest is kept or the result is withdrawn"
+    verified = _verified(services, job_id, keep) if keep is not None else None
+    point("quarantine.before")
+    with services.ledger.transaction() as tx:
+        if read_job(tx, job_id) is None:
+            raise NotFound(NOT_FOUND, job_id=job_id)
+        if keep is None:
+            withdraw_output(tx, job_id=job_id, by=by, limits=services.limits)
+        else:
+            keep_output(tx, job_id=job_id, digest=keep, by=by, limits=services.limits, verified=verified)
+    point("quarantine.after")
+
+
+def _verified(services: Reconciler, job_id: str, digest: str) -> VerifiedResult | None:
+    """Read the stored upload of an open job that has this digest and says what the ledger's items say."""
+    with services.ledger.reading() as tx:
+        job = read_job(tx, job_id)
+        if job is None or job["state"] in TERMINAL_STATES:
+            return None
+        if not any(row["subject"] == RESULT for row in open_quarantines(tx, job_id)):
+            return None
+        rows = read_items(tx, job_id)
+        uploads = [row for row in uploads_of(tx, job_id) if row["expected_digest"] == digest]
+    for upload in uploads:
+        key = upload["idempotency_key"]
+        try:
+            data = services.objects.read(key)
+            if digest_of_bytes(data) == digest and _agrees(data, job, rows):
+                return VerifiedResult(key=key, digest=digest, size_bytes=len(data))
+        except ObjectFault:
+            # Bytes that cannot be read, or are no result, are not held.
+            continue
+    return None
+
+
+def _agrees(data: bytes, job: Mapping[str, Any], rows: list[dict[str, Any]]) -> bool:
+    document = parse_result(data)
+    stated = [
+        (item.ordinal, item.decision_id, item.outcome.item_class.value, item.outcome_digest)
+        for item in document.items
+    ]
+    committed = [
+        (row["ordinal"], row["decision_id"], row["item_class"], row["outcome_digest"]) for row in rows
+    ]
+    pins = Pins(**{name: job[name] for name in Pins.__slots__})
+    return (document.job_id, document.pins, stated) == (job["job_id"], pins, committed)

@@ -1,0 +1,105 @@
+"""Repairs what the comparison finds: each repair a guarded transition, and the whole pass repeatable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from receipt_pipeline.reconciliation.expiry import (
+    close_retired,
+    expire_overdue,
+    free_waiting,
+    overrun_late,
+)
+from receipt_pipeline.reconciliation.investigate import ask_about_faults, ask_about_open_jobs
+from receipt_pipeline.reconciliation.quarantine import hold_divergence
+from receipt_pipeline.reconciliation.services import Reconciler
+from receipt_pipeline.reconciliation.sweep import SweepSummary
+from receipt_pipeline.reconciliation.sweep import sweep_objects as look_at_objects
+from receipt_pipeline.reconciliation.takeover import look_up_uploads, take_expired_leases
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileSummary:
+    """What one pass changed: ids of jobs, waves and uploads, and counts of questions and objects.
+
+    Attributes:
+        faults: objects that are at fault now, newly or not; None when objects were not looked at.
+    """
+
+    expired: tuple[str, ...] = ()
+    taken_over: tuple[str, ...] = ()
+    overrun: tuple[str, ...] = ()
+    retired: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()
+    uploads_decided: tuple[str, ...] = ()
+    uploads_unanswered: tuple[str, ...] = ()
+    quarantined: tuple[str, ...] = ()
+    waves_closed: tuple[str, ...] = ()
+    without_worker: tuple[str, ...] = ()
+    questions_opened: int = 0
+    questions_healed: int = 0
+    objects: SweepSummary | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether the pass changed anything at all."""
+        lists = [getattr(self, name.name) for name in fields(self) if name.name not in _NO_CHANGE]
+        recorded = self.objects.newly_recorded if self.objects else 0
+        return any(lists) or bool(recorded)
+
+
+_NO_CHANGE = frozenset({"objects", "uploads_unanswered"})
+
+
+def reconcile_ledger(services: Reconciler, *, granted: bool = False) -> ReconcileSummary:
+    """Repair what needs no sweep: expiry, leases, overrun, holds, waves, stuck jobs; for a sensor.
+
+    Only open jobs, recent divergence and held uploads are looked at, each list bounded.
+
+    Args:
+        granted: a person asked, so held jobs whose closing bound is spent get a new one.
+    """
+    expired = expire_overdue(services)
+    taken = take_expired_leases(services)
+    overrun = overrun_late(services)
+    retired = close_retired(services)
+    uploads = look_up_uploads(services, granted=granted)
+    quarantined = hold_divergence(services)
+    silent, stranded = free_waiting(services)
+    asked = ask_about_open_jobs(services)
+    return ReconcileSummary(
+        expired=tuple(expired),
+        taken_over=tuple(taken),
+        overrun=tuple(overrun),
+        retired=tuple(retired),
+        released=uploads.released,
+        uploads_decided=uploads.decided,
+        uploads_unanswered=uploads.unanswered,
+        quarantined=tuple(quarantined),
+        waves_closed=tuple(silent),
+        without_worker=tuple(stranded),
+        questions_opened=asked.opened,
+        questions_healed=asked.healed,
+    )
+
+
+def sweep_objects(services: Reconciler) -> ReconcileSummary:
+    """Look at every object and at the whole ledger, and ask about what disagrees; for a run."""
+    objects = look_at_objects(services)
+    asked = ask_about_faults(services)
+    return ReconcileSummary(questions_opened=asked.opened, questions_healed=asked.healed, objects=objects)
+
+
+def reconcile(services: Reconciler, *, granted: bool = False) -> ReconcileSummary:
+    """Repair the ledger, sweep the objects, ask what is left; doing it twice changes nothing (R158)."""
+    first = reconcile_ledger(services, granted=granted)
+    then = sweep_objects(services)
+    kept = {name.name: getattr(first, name.name) for name in fields(first)}
+    return ReconcileSummary(
+        **kept
+        | {
+            "questions_opened": first.questions_opened + then.questions_opened,
+            "questions_healed": first.questions_healed + then.questions_healed,
+            "objects": then.objects,
+        }
+    )

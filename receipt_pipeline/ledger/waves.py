@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, func, insert, not_, or_, select, update
+from sqlalchemy import and_, func, insert, literal, not_, or_, select, update
 from sqlalchemy.sql import ColumnElement
 
 from receipt_pipeline.core.job_lifecycle import HELD_PHASES, JobState, Phase
 from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.ledger.columns import UtcMicros
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.tables import jobs, waves, workers
@@ -106,6 +107,25 @@ def reserve_wave(tx: LedgerTransaction, *, items_max: int, jobs_max: int, worker
     return wave
 
 
+def extend_wave(
+    tx: LedgerTransaction, wave_id: str, *, items_max: int, worker_ttl_s: float
+) -> list[str]:
+    """Reserve further ready jobs for a wave that is still open; returns their ids, oldest first."""
+    if tx.row(select(waves.c.wave_id).where(waves.c.wave_id == wave_id).where(waves.c.state == OPEN)) is None:
+        return []
+    chosen, total = _choose_ready(tx, items_max=items_max, jobs_max=items_max, worker_ttl_s=worker_ttl_s)
+    if chosen:
+        tx.execute(update(jobs).where(jobs.c.job_id.in_(chosen)).values(wave_id=wave_id))
+        tx.execute(
+            update(waves)
+            .where(waves.c.wave_id == wave_id)
+            .values(
+                items_total=waves.c.items_total + total, jobs_total=waves.c.jobs_total + len(chosen)
+            )
+        )
+    return chosen
+
+
 def mark_incapable(tx: LedgerTransaction, *, worker_ttl_s: float) -> list[str]:
     """Show ready accepted jobs that no live worker carries as `no_capable_worker`, and back again."""
     carried = sorted(carried_release_ids(tx, worker_ttl_s=worker_ttl_s))
@@ -154,7 +174,11 @@ def beat_wave(tx: LedgerTransaction, wave_id: str, *, run_id: str) -> bool:
         update(waves)
         .where(waves.c.wave_id == wave_id)
         .where(waves.c.state == OPEN)
-        .values(heartbeat_at=now, run_id=run_id, started_at=func.coalesce(waves.c.started_at, now))
+        .values(
+            heartbeat_at=now,
+            run_id=run_id,
+            started_at=func.coalesce(waves.c.started_at, literal(now, UtcMicros())),
+        )
     )
     return written.rowcount == 1
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pillow_heif
@@ -23,15 +24,21 @@ PAGED_KINDS = frozenset({"tiff"})
 PILLOW_FORMATS = {"jpeg": "JPEG", "png": "PNG", "tiff": "TIFF", "webp": "WEBP", "gif": "GIF", "heic": "HEIF"}
 HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 ORIENTATION_TAG = 0x0112
-TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+BAND_ROWS = 512
+# The brightest value of floating, 8-, 12- and 16-bit grey.
+GREY_CEILINGS = (1.0, 255.0, 4095.0, 65535.0)
+# How the stored pixels are turned upright, by the value of the orientation tag.
+TURNS: Mapping[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = MappingProxyType(
+    {
+        2: lambda pixels: pixels[:, ::-1],
+        3: lambda pixels: pixels[::-1, ::-1],
+        4: lambda pixels: pixels[::-1],
+        5: lambda pixels: pixels.transpose(1, 0, 2),
+        6: lambda pixels: np.rot90(pixels, 3),
+        7: lambda pixels: pixels[::-1, ::-1].transpose(1, 0, 2),
+        8: lambda pixels: np.rot90(pixels),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +131,15 @@ def _bounded_frames(image: Image.Image, kind: str, limits: DecodeLimits) -> Iter
 
 def _upright_rgb(frame: Image.Image) -> NDArray[np.uint8]:
     frame.load()
+    ceiling = _deep_grey_ceiling(frame)
+    pixels = np.empty((frame.height, frame.width, 3), dtype=np.uint8)
+    # Converted band by band: whole copies of a large page in between would treble its memory.
+    for top in range(0, frame.height, BAND_ROWS):
+        bottom = min(top + BAND_ROWS, frame.height)
+        band = frame.crop((0, top, frame.width, bottom))
+        pixels[top:bottom] = np.asarray(_rgb(band)) if ceiling is None else _scaled_grey(band, ceiling)
     turn = TURNS.get(_orientation(frame))
-    picture = _rgb(frame)
-    if turn is not None:
-        picture = picture.transpose(turn)
-    return np.array(picture, dtype=np.uint8)
+    return pixels if turn is None else np.ascontiguousarray(turn(pixels))
 
 
 def _orientation(frame: Image.Image) -> int:
@@ -138,21 +149,25 @@ def _orientation(frame: Image.Image) -> int:
         return 1
 
 
-def _rgb(frame: Image.Image) -> Image.Image:
-    """Return the frame as RGB: deep greys scaled to 8 bit, transparency over white."""
-    if frame.mode.startswith("I") or frame.mode == "F":
-        return _deep_grey_to_rgb(frame)
-    if frame.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in frame.info:
-        over_white = Image.new("RGBA", frame.size, (255, 255, 255, 255))
-        over_white.alpha_composite(frame.convert("RGBA"))
+def _rgb(band: Image.Image) -> Image.Image:
+    """Return the band as RGB, transparency over white."""
+    if band.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in band.info:
+        over_white = Image.new("RGBA", band.size, (255, 255, 255, 255))
+        over_white.alpha_composite(band.convert("RGBA"))
         return over_white.convert("RGB")
-    return frame.convert("RGB")
+    return band.convert("RGB")
 
 
-def _deep_grey_to_rgb(frame: Image.Image) -> Image.Image:
-    """Scale 12-, 16- and 32-bit or floating grey to 8 bit; a plain convert would clip it to white."""
-    values = np.asarray(frame).astype(np.float32)
-    brightest = float(values.max(initial=0.0))
-    ceiling = next((top for top in (1.0, 255.0, 4095.0, 65535.0) if brightest <= top), brightest)
-    scaled = np.clip(values * (255.0 / ceiling), 0, 255).astype(np.uint8)
-    return Image.fromarray(scaled).convert("RGB")
+def _deep_grey_ceiling(frame: Image.Image) -> float | None:
+    """Return the white of 12-, 16-, 32-bit or floating grey; None for all other pictures."""
+    if not (frame.mode.startswith("I") or frame.mode == "F"):
+        return None
+    _darkest, brightest = (float(str(value)) for value in frame.getextrema())
+    return next((top for top in GREY_CEILINGS if brightest <= top), brightest)
+
+
+def _scaled_grey(band: Image.Image, ceiling: float) -> NDArray[np.uint8]:
+    """Scale deep grey to 8 bit; a plain convert would clip it to white."""
+    values = np.asarray(band).astype(np.float32)
+    grey = np.clip(values * (255.0 / ceiling), 0, 255).astype(np.uint8)
+    return np.repeat(grey[:, :, np.newaxis], 3, axis=2)

@@ -27,6 +27,8 @@ LIBRARIES = (
     "pillow-heif",
 )
 DETECTOR_STEP_PX = 32
+# The height that the recognition model takes its lines in.
+RECOGNITION_HEIGHT_PX = 48
 TURN_PROBES_MAX = 8
 # A sideways page shows itself by boxes that stand tall; the share leaves room for a few vertical lines.
 SIDEWAYS_SHARE = 0.6
@@ -50,6 +52,7 @@ class OcrSettings:
     detector_pixels: int = 450_000
     detector_side_px_max: int = 2400
     recognition_batch: int = 1
+    recognition_width_px_min: int = 96
     score_min: float = 0.5
     threads: int = 1
     versions: tuple[tuple[str, str], ...] = field(default_factory=_library_versions)
@@ -215,6 +218,7 @@ def _load_reader(models: OcrModelFiles, settings: OcrSettings) -> Any:
             "Rec.model_path": str(models.rec),
             "Cls.model_path": str(models.cls),
             "Rec.rec_batch_num": settings.recognition_batch,
+            "Rec.rec_img_shape": [3, RECOGNITION_HEIGHT_PX, settings.recognition_width_px_min],
         }
     )
     reader._load_det_model()

@@ -129,8 +129,12 @@ def test_every_page_of_a_tiff_is_decoded_in_order() -> None:
 @pytest.mark.parametrize(
     ("orientation", "stored"),
     [
-        (3, lambda picture: picture.rotate(180)),
+        (2, lambda picture: picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)),
+        (3, lambda picture: picture.transpose(Image.Transpose.ROTATE_180)),
+        (4, lambda picture: picture.transpose(Image.Transpose.FLIP_TOP_BOTTOM)),
+        (5, lambda picture: picture.transpose(Image.Transpose.TRANSPOSE)),
         (6, lambda picture: picture.transpose(Image.Transpose.ROTATE_90)),
+        (7, lambda picture: picture.transpose(Image.Transpose.TRANSVERSE)),
         (8, lambda picture: picture.transpose(Image.Transpose.ROTATE_270)),
     ],
 )

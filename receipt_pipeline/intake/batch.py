@@ -15,13 +15,13 @@ from receipt_pipeline.intake.services import Intake
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.submissions import RowOutcome, decided_row_numbers, record_row
 
-# Tells whether a refused row should be looked at again in a later pass.
-MayWait = Callable[[InputRefused], bool]
+# From a refusal to the one that stands, or None when a later pass should look again.
+Judge = Callable[[InputRefused], InputRefused | None]
 
 
-def wait_for_nothing(refusal: InputRefused) -> bool:
-    """Say that every refusal stands: this door does not come again."""
-    return False
+def let_stand(refusal: InputRefused) -> InputRefused:
+    """Let every refusal stand: this door does not come again."""
+    return refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class BatchDelivery:
     door: str
     submission_id: str
     time_is_up: Callable[[], bool]
-    may_wait: MayWait
+    judge: Judge
 
 
 def accept_rows(intake: Intake, batch: Batch, delivery: BatchDelivery) -> int:
@@ -70,10 +70,11 @@ def _decide(intake: Intake, row: BatchRow, delivery: BatchDelivery, *, first_row
         told = KeyConflict(conflict.reason, pointer=conflict.pointer, **facts)
         _record_refusal(intake, row, delivery, RowOutcome.CONFLICT, told)
     except InputRefused as refusal:
-        if refusal is not row.refusal and delivery.may_wait(refusal):
+        judged = refusal if refusal is row.refusal else delivery.judge(refusal)
+        if judged is None:
             return False
-        facts = {"row": row.row_no} | dict(refusal.facts)
-        told_refusal = InputRefused(refusal.reason, pointer=refusal.pointer, **facts)
+        facts = {"row": row.row_no} | dict(judged.facts)
+        told_refusal = InputRefused(judged.reason, pointer=judged.pointer, **facts)
         _record_refusal(intake, row, delivery, RowOutcome.REFUSED, told_refusal)
     return True
 

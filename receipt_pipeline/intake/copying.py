@@ -14,6 +14,7 @@ from receipt_pipeline.chain.decode import sniff_kind
 from receipt_pipeline.core.envelope import ItemRequest, JobRequest
 from receipt_pipeline.core.errors import InputRefused, ScanRejected
 from receipt_pipeline.core.reasons import (
+    MANIFEST_TOO_LARGE,
     SCAN_CHANGING,
     SCAN_DIGEST,
     SCAN_MEDIA_TYPE,
@@ -148,20 +149,35 @@ def copy_scans(
     return tuple(stored)
 
 
+def read_document(scans: ScanSource, uri: str, *, pointer: str) -> bytes:
+    """Read a manifest, or a list that one refers to, from where its scans come from.
+
+    Raises:
+        InputRefused: PATH.OUTSIDE.v1, SCAN.MISSING.v1, SCAN.UNREADABLE.v1 or MANIFEST.TOO_LARGE.v1.
+    """
+    document = ItemRequest(item_id="", uri=uri, sha256="")
+    scans.confine(document, pointer)
+    handle = scans.open(document, pointer)
+    try:
+        size_bytes = os.fstat(handle).st_size
+        if size_bytes > DOCUMENT_SIZE_BYTES_MAX:
+            limit = DOCUMENT_SIZE_BYTES_MAX
+            raise InputRefused(
+                MANIFEST_TOO_LARGE, pointer=pointer, size_bytes=size_bytes, size_bytes_max=limit
+            )
+        reading = _Reading(handle, document, pointer=pointer, size_bytes_max=DOCUMENT_SIZE_BYTES_MAX)
+        return b"".join(reading.chunks())
+    finally:
+        os.close(handle)
+
+
 def list_loader(scans: ScanSource) -> ListLoader:
-    """Return how a list of items that a job refers to is read: from where its scans come from."""
+    """Return how a list of items that a job refers to is read, and held against its digest."""
 
     def load(uri: str, sha256: str, pointer: str) -> bytes:
-        listed = ItemRequest(item_id="items", uri=uri, sha256=sha256)
-        scans.confine(listed, pointer)
-        handle = scans.open(listed, pointer)
-        try:
-            reading = _Reading(handle, listed, pointer=pointer, size_bytes_max=DOCUMENT_SIZE_BYTES_MAX)
-            data = b"".join(reading.chunks())
-        finally:
-            os.close(handle)
+        data = read_document(scans, uri, pointer=pointer)
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise InputRefused(SCAN_DIGEST, pointer=pointer, named="list of items")
+            raise InputRefused(SCAN_DIGEST, pointer=pointer, named="list of items", size_bytes=len(data))
         return data
 
     return load
@@ -175,7 +191,7 @@ def _copy_one(
     try:
         before = os.fstat(handle)
         if item.size_bytes is not None and before.st_size != item.size_bytes:
-            raise InputRefused(SCAN_SIZE, pointer=pointer, found=before.st_size, given=item.size_bytes)
+            raise InputRefused(SCAN_SIZE, pointer=pointer, size_bytes=before.st_size, given=item.size_bytes)
         reading = _Reading(handle, item, pointer=pointer, size_bytes_max=intake.scan_size_bytes_max)
         outcome = intake.objects.copy_in(
             scan_key(tenant, item.sha256), reading.chunks(), expected_digest=f"sha256:{item.sha256}"
@@ -185,7 +201,8 @@ def _copy_one(
         os.close(handle)
     if outcome.put is None:
         moved = (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns)
-        raise InputRefused(SCAN_CHANGING if moved else SCAN_DIGEST, pointer=pointer)
+        reason = SCAN_CHANGING if moved else SCAN_DIGEST
+        raise InputRefused(reason, pointer=pointer, size_bytes=outcome.size_bytes)
     return outcome.size_bytes, reading.media_type
 
 

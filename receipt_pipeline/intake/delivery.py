@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from sqlalchemy import select
 
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.envelope import JobRequest
@@ -16,7 +13,7 @@ from receipt_pipeline.core.errors import InputRefused, KeyConflict, ObjectFault,
 from receipt_pipeline.core.principals import Principal, Role, require
 from receipt_pipeline.core.reasons import REASONS
 from receipt_pipeline.intake.accept import Acceptance, accept, acceptance_of
-from receipt_pipeline.intake.batch import BatchDelivery, MayWait, accept_rows, wait_for_nothing
+from receipt_pipeline.intake.batch import BatchDelivery, Judge, accept_rows, let_stand
 from receipt_pipeline.intake.copying import CopyProgress, ScanSource, list_loader, never
 from receipt_pipeline.intake.manifest import Batch, parse_document
 from receipt_pipeline.intake.services import Intake
@@ -27,6 +24,7 @@ from receipt_pipeline.ledger.submissions import (
     RowOutcome,
     SubmissionState,
     decided_row_numbers,
+    jobs_of_rows,
     open_submission,
     read_submission,
     record_row,
@@ -34,7 +32,6 @@ from receipt_pipeline.ledger.submissions import (
     settle_submission,
     stored_scans,
 )
-from receipt_pipeline.ledger.tables import jobs
 
 ONLY_ROW = 1
 
@@ -52,46 +49,44 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What became of one row; times are aware UTC, absent where no job answers the row."""
+    """What became of one row; `acceptance` where a job answers it, an error code where none does."""
 
     row_no: int
     outcome: RowOutcome
     idempotency_key: str
     job_id: str | None
-    status_location: str | None
-    submitted_at: dt.datetime | None
-    queue_deadline: dt.datetime | None
+    acceptance: Acceptance | None
     reason_code: str
     pointer: str
     facts: Mapping[str, Any]
 
-    def as_document(self) -> dict[str, Any]:
-        """Return the line as a JSON object; a reason carries its meaning and next step."""
+    def as_document(self, *, brief: bool = False) -> dict[str, Any]:
+        """Return the line as a JSON object; a brief one leaves the pins out of its acceptance."""
         document: dict[str, Any] = {
             "row": self.row_no,
             "outcome": self.outcome.value,
             "idempotency_key": self.idempotency_key,
             "job_id": self.job_id,
-            "status_location": self.status_location,
-            "submitted_at": self.submitted_at.isoformat() if self.submitted_at else None,
-            "queue_deadline": self.queue_deadline.isoformat() if self.queue_deadline else None,
         }
+        if self.acceptance is not None:
+            document["acceptance"] = self.acceptance.as_document()
+            if brief:
+                del document["acceptance"]["pins"]
         if self.reason_code:
-            document["reason"] = reason_document(self.reason_code, self.pointer, self.facts)
+            document["reason"] = PipelineError(REASONS[self.reason_code]).as_document()
+            document |= {"pointer": self.pointer, "facts": dict(self.facts)}
         return document
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The answer to one delivery: a line per row; for a single job its acceptance, too."""
+    """The answer to one delivery: a line per row."""
 
     submission_id: str
     label: str
     document_digest: str
     state: SubmissionState
     lines: tuple[Line, ...]
-    acceptance: Acceptance | None = None
-    error: PipelineError | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -99,26 +94,22 @@ class Delivered:
         found = Counter(line.outcome for line in self.lines)
         return {"rows": len(self.lines)} | {name: found[outcome] for outcome, name in COUNTED.items()}
 
-    def as_document(self) -> dict[str, Any]:
+    @property
+    def job_ids(self) -> tuple[str, ...]:
+        """Return the jobs that answer this delivery, each once, in the order of its rows."""
+        answering = (line.acceptance.job_id for line in self.lines if line.acceptance is not None)
+        return tuple(dict.fromkeys(answering))
+
+    def as_document(self, *, brief: bool = False) -> dict[str, Any]:
         """Return the acknowledgement as a JSON document."""
-        document: dict[str, Any] = {
+        return {
             "submission_id": self.submission_id,
             "document": self.label,
             "document_digest": self.document_digest,
             "state": self.state.value,
             "counts": self.counts,
-            "lines": [line.as_document() for line in self.lines],
+            "lines": [line.as_document(brief=brief) for line in self.lines],
         }
-        if self.acceptance is not None:
-            document["acceptance"] = self.acceptance.as_document()
-        if self.error is not None:
-            document["refusal"] = self.error.as_document()
-        return document
-
-
-def reason_document(code: str, pointer: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recorded reason as `PipelineError.as_document` would give it."""
-    return PipelineError(REASONS[code], pointer=pointer, **dict(facts)).as_document()
 
 
 def deliver(
@@ -136,17 +127,24 @@ def deliver(
     digest = digest_of_bytes(document) if isinstance(document, bytes) else document.fingerprint
     with intake.ledger.transaction() as tx:
         submission_id = open_arrival(tx, arrival, document_digest=digest)
-    parsed: JobRequest | Batch | None = None
     try:
-        parsed = (
-            parse_document(document, suffix=suffix, load_list=list_loader(arrival.scans))
-            if isinstance(document, bytes)
-            else document
-        )
+        parsed: JobRequest | Batch
+        if isinstance(document, bytes):
+            parsed = parse_document(document, suffix=suffix, load_list=list_loader(arrival.scans))
+        else:
+            parsed = document
         take_in(intake, parsed, arrival, submission_id)
     except (InputRefused, KeyConflict, ObjectFault) as error:
         return settle(intake, submission_id, error=error)
     return settle(intake, submission_id)
+
+
+def refuse(intake: Intake, arrival: Arrival, error: InputRefused) -> Delivered:
+    """Answer something that could not even be read as a request, with a row like everything else."""
+    require(arrival.principal, Role.SUBMITTER)
+    with intake.ledger.transaction() as tx:
+        submission_id = open_arrival(tx, arrival, document_digest="")
+    return settle(intake, submission_id, error=error)
 
 
 def open_arrival(
@@ -172,7 +170,7 @@ def take_in(
     submission_id: str,
     *,
     time_is_up: Callable[[], bool] = never,
-    may_wait: MayWait = wait_for_nothing,
+    judge: Judge = let_stand,
 ) -> int:
     """Decide a parsed delivery as far as possible; returns how many of its rows still wait.
 
@@ -182,9 +180,7 @@ def take_in(
         PassEnded, InputRefused and KeyConflict (of a single job), ObjectFault, LedgerUnavailable.
     """
     if isinstance(parsed, Batch):
-        rows = BatchDelivery(
-            arrival.principal, arrival.scans, arrival.door, submission_id, time_is_up, may_wait
-        )
+        rows = BatchDelivery(arrival.principal, arrival.scans, arrival.door, submission_id, time_is_up, judge)
         return accept_rows(intake, parsed, rows)
     with intake.ledger.reading() as tx:
         if ONLY_ROW in decided_row_numbers(tx, submission_id):
@@ -193,9 +189,10 @@ def take_in(
     try:
         _accept_whole(intake, parsed, arrival, CopyProgress(submission_id, known, time_is_up))
     except InputRefused as refusal:
-        if may_wait(refusal):
+        judged = judge(refusal)
+        if judged is None:
             return 1
-        raise
+        raise judged from refusal
     return 0
 
 
@@ -258,20 +255,22 @@ def settle(
             error=error,
         )
         release_holds(tx, holder=submission_id)
-        submission = read_submission(tx, submission_id)
-    return _delivered(intake, submission, rows, error)
+    return read_delivered(intake, submission_id)
 
 
 def read_delivered(intake: Intake, submission_id: str) -> Delivered:
-    """Return the answer to a delivery that was settled before."""
+    """Return the answer to a delivery as its rows tell it."""
     with intake.ledger.reading() as tx:
         submission = read_submission(tx, submission_id)
         rows = recorded_rows(tx, submission_id)
-    error = None
-    if submission["reason_code"]:
-        reason = REASONS[submission["reason_code"]]
-        error = PipelineError(reason, pointer=submission["pointer"], **submission["facts"])
-    return _delivered(intake, submission, rows, error)
+        answering = jobs_of_rows(tx, submission_id)
+    return Delivered(
+        submission_id=submission_id,
+        label=submission["label"],
+        document_digest=submission["document_digest"],
+        state=SubmissionState(submission["state"]),
+        lines=tuple(_line(intake, row, answering.get(row["job_id"])) for row in rows),
+    )
 
 
 def _state_of(outcomes: Mapping[str, int]) -> SubmissionState:
@@ -286,41 +285,18 @@ def _state_of(outcomes: Mapping[str, int]) -> SubmissionState:
     return SubmissionState.REFUSED
 
 
-def _delivered(
-    intake: Intake, submission: dict[str, Any], rows: list[dict[str, Any]], error: PipelineError | None
-) -> Delivered:
-    lines = tuple(
-        Line(
-            row_no=row["row_no"],
-            outcome=RowOutcome(row["outcome"]),
-            idempotency_key=row["idempotency_key"],
-            job_id=row["job_id"],
-            status_location=intake.status_location(row["tenant"], row["job_id"]) if row["job_id"] else None,
-            submitted_at=row["submitted_at"],
-            queue_deadline=row["queue_deadline"],
-            reason_code=row["reason_code"],
-            pointer=row["pointer"],
-            facts=row["facts"],
-        )
-        for row in rows
+def _line(intake: Intake, row: dict[str, Any], job: dict[str, Any] | None) -> Line:
+    outcome = RowOutcome(row["outcome"])
+    acceptance = None
+    if job is not None and outcome in (RowOutcome.ACCEPTED, RowOutcome.JOINED):
+        acceptance = acceptance_of(intake, job, replayed=outcome is RowOutcome.JOINED)
+    return Line(
+        row_no=row["row_no"],
+        outcome=outcome,
+        idempotency_key=row["idempotency_key"],
+        job_id=row["job_id"],
+        acceptance=acceptance,
+        reason_code=row["reason_code"],
+        pointer=row["pointer"],
+        facts=row["facts"],
     )
-    return Delivered(
-        submission_id=submission["submission_id"],
-        label=submission["label"],
-        document_digest=submission["document_digest"],
-        state=SubmissionState(submission["state"]),
-        lines=lines,
-        acceptance=_only_acceptance(intake, lines),
-        error=error,
-    )
-
-
-def _only_acceptance(intake: Intake, lines: tuple[Line, ...]) -> Acceptance | None:
-    """Return the acceptance where one job answers the whole delivery."""
-    answers = (RowOutcome.ACCEPTED, RowOutcome.JOINED)
-    if len(lines) != 1 or lines[0].outcome not in answers:
-        return None
-    with intake.ledger.reading() as tx:
-        job = tx.row(select(jobs).where(jobs.c.job_id == lines[0].job_id))
-    assert job is not None, lines[0].job_id
-    return acceptance_of(intake, job, replayed=lines[0].outcome is RowOutcome.JOINED)

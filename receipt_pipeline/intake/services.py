@@ -26,6 +26,7 @@ class Intake:
         status_location: from tenant and job id to where the job's status can be asked.
         after_accept: called with the job id after each acceptance commits and before it is answered;
             it writes the status document, so that the status location resolves at once.
+        inbox_caller: on whose account files of the drop folder are submitted.
     """
 
     ledger: Ledger
@@ -34,6 +35,7 @@ class Intake:
     home: Path
     status_location: Callable[[str, str], str]
     after_accept: Callable[[str], None] = tell_nobody
+    inbox_caller: str = "drop-folder"
     scan_size_bytes_max: int = SCAN_SIZE_BYTES_MAX
 
     @property

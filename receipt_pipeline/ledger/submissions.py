@@ -54,8 +54,9 @@ def open_submission(
     document_digest: str,
     place: str = "",
     facts: Mapping[str, Any] | None = None,
+    state: SubmissionState = SubmissionState.WAITING,
 ) -> str:
-    """Record a delivery that arrived and is not settled yet; returns its id."""
+    """Record a delivery that arrived and, as a rule, is not settled yet; returns its id."""
     submission_id, now = new_id(tx, "sub"), tx.now()
     tx.execute(
         insert(submissions).values(
@@ -66,7 +67,7 @@ def open_submission(
             label=label[:200],
             place=place,
             document_digest=document_digest,
-            state=SubmissionState.WAITING,
+            state=state,
             facts=dict(facts or {}),
             stored={},
             received_at=now,
@@ -95,13 +96,28 @@ def submissions_in_place(tx: LedgerTransaction) -> dict[str, dict[str, Any]]:
     return {row["place"]: row for row in tx.rows(query)}
 
 
-def keep_facts(tx: LedgerTransaction, submission_id: str, **facts: Any) -> None:
+def keep_facts(tx: LedgerTransaction, submission_id: str, facts: Mapping[str, Any]) -> None:
     """Replace the facts of a delivery that still waits."""
     tx.execute(
         update(submissions)
         .where(submissions.c.submission_id == submission_id)
         .where(submissions.c.state == SubmissionState.WAITING)
-        .values(facts=facts, updated_at=tx.now())
+        .values(facts=dict(facts), updated_at=tx.now())
+    )
+
+
+def restart_submission(
+    tx: LedgerTransaction, submission_id: str, *, document_digest: str, facts: Mapping[str, Any]
+) -> None:
+    """Let a waiting delivery, whose file was still being written, begin anew."""
+    now = tx.now()
+    tx.execute(
+        update(submissions)
+        .where(submissions.c.submission_id == submission_id)
+        .where(submissions.c.state == SubmissionState.WAITING)
+        .values(
+            document_digest=document_digest, facts=dict(facts), stored={}, received_at=now, updated_at=now
+        )
     )
 
 
@@ -146,13 +162,15 @@ def record_row(
 
 
 def recorded_rows(tx: LedgerTransaction, submission_id: str) -> list[dict[str, Any]]:
-    """Return the rows of a delivery that are decided, by number, with their jobs' times."""
-    query = (
-        select(submission_rows, jobs.c.tenant, jobs.c.submitted_at, jobs.c.queue_deadline)
-        .join(jobs, jobs.c.job_id == submission_rows.c.job_id, isouter=True)
-        .where(submission_rows.c.submission_id == submission_id)
-    )
+    """Return the rows of a delivery that are decided, by number."""
+    query = select(submission_rows).where(submission_rows.c.submission_id == submission_id)
     return tx.rows(query.order_by(submission_rows.c.row_no))
+
+
+def jobs_of_rows(tx: LedgerTransaction, submission_id: str) -> dict[str, dict[str, Any]]:
+    """Return the jobs that the decided rows of a delivery name, by job id."""
+    named = select(submission_rows.c.job_id).where(submission_rows.c.submission_id == submission_id)
+    return {row["job_id"]: row for row in tx.rows(select(jobs).where(jobs.c.job_id.in_(named)))}
 
 
 def decided_row_numbers(tx: LedgerTransaction, submission_id: str) -> set[int]:
@@ -170,7 +188,10 @@ def settle_submission(
     document_digest: str | None = None,
     error: PipelineError | None = None,
 ) -> None:
-    """Close a delivery with the counts of its rows; a settled one stays as it is."""
+    """Close a delivery with the counts of its rows; a settled one stays as it is.
+
+    The facts of an error are added to those that the door noted.
+    """
     query = (
         select(submission_rows.c.outcome, func.count().label("rows"))
         .where(submission_rows.c.submission_id == submission_id)
@@ -179,7 +200,9 @@ def settle_submission(
     counts = {COUNTED[RowOutcome(row["outcome"])]: row["rows"] for row in tx.rows(query)}
     values: dict[str, Any] = {"state": state, "rows_total": rows_total, "updated_at": tx.now()} | counts
     if error is not None:
-        values |= {"reason_code": error.reason.code, "pointer": error.pointer, "facts": dict(error.facts)}
+        noted = tx.scalar(select(submissions.c.facts).where(submissions.c.submission_id == submission_id))
+        facts = dict(noted or {}) | dict(error.facts)
+        values |= {"reason_code": error.reason.code, "pointer": error.pointer, "facts": facts}
     if document_digest is not None:
         values["document_digest"] = document_digest
     tx.execute(

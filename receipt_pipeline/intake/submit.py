@@ -1,0 +1,141 @@
+"""What `receipts submit PATH…` hands in: manifests, folders, and single scans as one job."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from receipt_pipeline.core.envelope import ItemRequest, JobRequest
+from receipt_pipeline.core.errors import InputRefused
+from receipt_pipeline.core.principals import Principal
+from receipt_pipeline.core.reasons import FIELD_INVALID, ITEMS_EMPTY, SCAN_MISSING
+from receipt_pipeline.intake.bare_scans import hash_scan, scans_request
+from receipt_pipeline.intake.copying import FolderScans, list_loader, read_document
+from receipt_pipeline.intake.delivery import Arrival, Delivered, deliver, refuse
+from receipt_pipeline.intake.manifest import MANIFEST_SUFFIXES, parse_document
+from receipt_pipeline.intake.names import is_temporary
+from receipt_pipeline.intake.paths import open_confined
+from receipt_pipeline.intake.services import Intake
+
+DOOR = "command"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedScans:
+    """Scans that a person named one by one, wherever they lie; from the position's uri to its path."""
+
+    paths: Mapping[str, Path]
+
+    def confine(self, item: ItemRequest, pointer: str) -> None:
+        """Accept every path: the person at the command named it."""
+
+    def open(self, item: ItemRequest, pointer: str) -> int:
+        """Open the named file; a link is followed, because the person named it."""
+        path = self.paths[item.uri].resolve()
+        return open_confined(path.parent, path.name, pointer=pointer)
+
+
+def submit_paths(
+    intake: Intake,
+    paths: Sequence[Path],
+    *,
+    principal: Principal,
+    key: str | None = None,
+    new: bool = False,
+    release: str | None = None,
+) -> tuple[Delivered, ...]:
+    """Hand in everything that one command names, in order; single scans come last, as one job.
+
+    A manifest is answered under its own key. For folders and scans the key is derived from caller
+    and fingerprint, so that repeating the command finds the same job. `key` names the key of the
+    one job that is handed in; `new` makes a fresh one. One delivery that is refused harms no other.
+
+    Raises:
+        InputRefused: FIELD.INVALID.v1 for key, new or release where they cannot apply;
+            SCAN.MISSING.v1 for a path that is not there. Nothing was handed in.
+    """
+    whole, scans = _sorted_out(paths)
+    if key is not None and (new or len(whole) + bool(scans) != 1):
+        raise InputRefused(FIELD_INVALID, pointer="--key", expected="one job, and not --new")
+    wish = _Wish(principal, key, new, release)
+    answers = [_submit_whole(intake, path, wish) for path in whole]
+    if scans:
+        # The position keeps two scans of the same name apart; the name stays as the label.
+        named = {f"{at}/{path.name}": path for at, path in enumerate(scans)}
+        label = scans[0].name if len(scans) == 1 else f"{len(scans)} scans"
+        arrival = Arrival(principal, NamedScans(named), DOOR, label)
+        answers.append(_submit_named(intake, arrival, list(named), wish))
+    return tuple(answers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What the command says beside the paths."""
+
+    principal: Principal
+    key: str | None
+    new: bool
+    release: str | None
+
+    def wished_key(self) -> str | None:
+        """Return the key that the command names or asks for anew."""
+        return f"new-{uuid.uuid4().hex}" if self.new else self.key
+
+
+def _sorted_out(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Return (manifests and folders of scans, single scans); a folder with manifests stands for them."""
+    whole: list[Path] = []
+    scans: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise InputRefused(SCAN_MISSING, pointer=str(path))
+        if path.is_dir():
+            manifests = sorted(found for found in path.iterdir() if is_manifest(found))
+            whole.extend(manifests or [path])
+        else:
+            (whole if is_manifest(path) else scans).append(path)
+    return whole, scans
+
+
+def is_manifest(path: Path) -> bool:
+    """Tell whether a file's ending says that it names scans rather than being one."""
+    return path.suffix.lower() in MANIFEST_SUFFIXES and not is_temporary(path.name)
+
+
+def _submit_whole(intake: Intake, path: Path, wish: _Wish) -> Delivered:
+    if path.is_dir():
+        uris = [str(found.relative_to(path)) for found in sorted(path.rglob("*")) if _is_scan(found, path)]
+        arrival = Arrival(wish.principal, FolderScans(path), DOOR, path.resolve().name)
+        return _submit_named(intake, arrival, uris, wish)
+    folder, suffix = path.resolve().parent, path.suffix.lower()
+    arrival = Arrival(wish.principal, FolderScans(folder), DOOR, path.name)
+    try:
+        document = read_document(arrival.scans, path.resolve().name, pointer="")
+        key = wish.wished_key()
+        if key is None and wish.release is None:
+            return deliver(intake, document, arrival, suffix=suffix)
+        request = parse_document(document, suffix=suffix, load_list=list_loader(arrival.scans))
+        if not isinstance(request, JobRequest) or key is None:
+            expected = "key and release inside the manifest"
+            raise InputRefused(FIELD_INVALID, pointer="--key, --new, --release", expected=expected)
+    except InputRefused as error:
+        return refuse(intake, arrival, error)
+    return deliver(intake, replace(request, idempotency_key=key), arrival)
+
+
+def _is_scan(path: Path, folder: Path) -> bool:
+    steps = path.relative_to(folder).parts
+    return path.is_file() and not any(is_temporary(step) for step in steps)
+
+
+def _submit_named(intake: Intake, arrival: Arrival, uris: Sequence[str], wish: _Wish) -> Delivered:
+    try:
+        if not uris:
+            raise InputRefused(ITEMS_EMPTY)
+        named = {uri: hash_scan(arrival.scans, uri, pointer=uri) for uri in uris}
+    except InputRefused as error:
+        return refuse(intake, arrival, error)
+    request = scans_request(named, principal=wish.principal, key=wish.wished_key(), release=wish.release)
+    return deliver(intake, request, arrival)

@@ -99,6 +99,8 @@ class Heartbeat:
             self._given_up = True
             self._worker.end_process()
             return
+        if token is None and not self._wave_id:
+            return
         try:
             self._renew(token)
         except LedgerUnavailable:

@@ -1,0 +1,173 @@
+"""A house to reconcile: real worker, store and effects over one ledger, and ways to break it by hand."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import select
+
+from receipt_pipeline.core.check_outcome import CheckOutcome
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.reasons import WORKER_LOST
+from receipt_pipeline.core.retries import FailureClass
+from receipt_pipeline.effects.channels.file_channel import FileChannel
+from receipt_pipeline.effects.consume import consume_due
+from receipt_pipeline.effects.deliver import deliver
+from receipt_pipeline.effects.services import EffectServices
+from receipt_pipeline.ledger import effect_tables
+from receipt_pipeline.ledger.checkpoint import pass_boundary
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.losses import fail_attempt
+from receipt_pipeline.ledger.tables import jobs, metadata
+from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.reconciliation.checks import CHECKS
+from receipt_pipeline.reconciliation.services import Reconciler
+from receipt_pipeline_tests.builders import claimed
+from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fakes.worker_bench import BENCH_LIMITS, PAST_RETRY_S, WorkerBench
+
+
+@dataclass(slots=True)
+class ReconcileBench:
+    """Everything that reconciliation compares, on one ledger and in one folder."""
+
+    ledger: Ledger
+    clock: FakeClock
+    folder: Path
+    bench: WorkerBench
+    limits: ServiceLimits = BENCH_LIMITS
+
+    @classmethod
+    def build(cls, ledger: Ledger, clock: FakeClock, folder: Path) -> ReconcileBench:
+        """Return a bench over `folder/objects` and `folder/outbox`."""
+        objects = FailingObjects(LocalObjectStore(folder / "objects"))
+        return cls(ledger, clock, folder, WorkerBench(ledger, objects, clock))
+
+    @property
+    def services(self) -> Reconciler:
+        """Return what reconciliation is handed."""
+        return Reconciler(self.ledger, self.bench.objects, self.limits)
+
+    @property
+    def effects(self) -> EffectServices:
+        """Return the outbox sender and the review consumer."""
+        outbox = self.folder / "outbox"
+        return EffectServices(
+            ledger=self.ledger,
+            objects=self.bench.objects,
+            channel=FileChannel(outbox),
+            outbox_root=outbox,
+            limits=self.limits,
+        )
+
+    def succeeded(self, *, key: str, items: int = 2, **given: Any) -> dict[str, Any]:
+        """Accept and work off a job; nothing of it is delivered or consumed yet."""
+        job_id = self.bench.accept(key=key, items=items, **given)
+        self.bench.work(job_id)
+        return self.bench.job(job_id)
+
+    def settled(self, *, key: str, items: int = 2, **given: Any) -> dict[str, Any]:
+        """Accept, work off, deliver and consume a job."""
+        job_id = str(self.succeeded(key=key, items=items, **given)["job_id"])
+        self.settle_effects()
+        return self.bench.job(job_id)
+
+    def settle_effects(self) -> None:
+        """Deliver and consume everything that is due."""
+        deliver(self.effects, at_most=100, time_bound_s=30)
+        consume_due(self.effects, at_most=100, time_bound_s=30)
+
+    def check(self, name: str) -> CheckOutcome:
+        """Run one check."""
+        return CHECKS[name].run(self.services)
+
+    def red_checks(self) -> set[str]:
+        """Return the names of all checks that do not pass now."""
+        return {name for name in CHECKS if not self.check(name).passed}
+
+    def edit(self, statement: str, **values: Any) -> None:
+        """Change the ledger behind its back, as nothing in the product ever does."""
+        with self.ledger.transaction() as tx:
+            tx.execute(sa.text(statement).bindparams(**values))
+
+    def ask_by_hand(self, query_text: str) -> list[dict[str, Any]]:
+        """Run a check's own query text as an operator would, without any parameter."""
+        with self.ledger.engine.connect() as connection:
+            return [dict(row) for row in connection.exec_driver_sql(query_text).mappings()]
+
+    def path(self, key: str) -> Path:
+        """Return the file under an object key."""
+        return self.folder / "objects" / key
+
+    def store_at(self, key: str, data: bytes, *, age_s: float) -> Path:
+        """Put bytes under a key as if a stranger had, so many seconds ago by the ledger's clock."""
+        path = self.path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        moment = self.clock.now().timestamp() - age_s
+        os.utime(path, (moment, moment))
+        return path
+
+    def questions(self, *, only_open: bool = True) -> list[dict[str, Any]]:
+        """Return investigations in the order in which they were opened."""
+        query = select(effect_tables.investigations).order_by(
+            effect_tables.investigations.c.opened_at, effect_tables.investigations.c.investigation_id
+        )
+        with self.ledger.reading() as tx:
+            rows = tx.rows(query)
+        return [row for row in rows if row["state"] == "open" or not only_open]
+
+    def asked(self) -> set[tuple[str, str]]:
+        """Return kind and subject of every open question."""
+        return {(row["kind"], row["subject"]) for row in self.questions()}
+
+    def snapshot(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Return every row of every table: two equal ones mean that nothing at all happened."""
+        with self.ledger.reading() as tx:
+            return {
+                table.name: [
+                    tuple(repr(value) for value in row.values())
+                    for row in tx.rows(select(table).order_by(*table.primary_key))
+                ]
+                for table in metadata.sorted_tables
+            }
+
+    def lose_item(self, job_id: str, *, times: int) -> None:
+        """Lose the worker so many times while the first item is begun, each time past its retry."""
+        for number in range(times):
+            job = claimed(self.ledger, job_id, owner=f"worker-{number}", limits=self.limits)
+            with self.ledger.transaction() as tx:
+                pass_boundary(tx, job.token, finished=None, next_ordinal=0, limits=self.limits)
+            with self.ledger.transaction() as tx:
+                fail_attempt(
+                    tx,
+                    job.token,
+                    failure_class=FailureClass.WORKER_LOST,
+                    reason=WORKER_LOST,
+                    limits=self.limits,
+                )
+            self.clock.advance(PAST_RETRY_S)
+
+
+def job_of(house: ReconcileBench, key: str) -> dict[str, Any]:
+    """Return the row of the job with this idempotency key."""
+    with house.ledger.reading() as tx:
+        row = tx.row(select(jobs).where(jobs.c.idempotency_key == key))
+    assert row is not None
+    return row
+
+
+def assert_red(house: ReconcileBench, name: str, *job_ids: str | None) -> list[dict[str, Any]]:
+    """Assert that a check names these jobs, and that its own query finds the very same rows."""
+    outcome = house.check(name)
+    assert not outcome.passed
+    assert sorted({str(row["job_id"]) for row in outcome.offenders}) == sorted(map(str, job_ids))
+    assert all(next(iter(row)) == "job_id" for row in outcome.offenders)
+    by_hand = house.ask_by_hand(outcome.query_text)
+    assert [row["job_id"] for row in by_hand] == [row["job_id"] for row in outcome.offenders]
+    return [dict(row) for row in outcome.offenders]

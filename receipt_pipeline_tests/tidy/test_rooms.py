@@ -9,7 +9,7 @@ from pathlib import Path
 
 from receipt_pipeline.core.failure_points import ALTERATIONS, BOUNDARIES
 from receipt_pipeline_tests.suite_results import PROJECT
-from receipt_pipeline_tests.tidy.tracked import python_files, text_of
+from receipt_pipeline_tests.tidy.tracked import named, python_files, text_of
 
 
 def product_text_outside(*rooms: str) -> str:
@@ -61,3 +61,10 @@ def test_tests_that_start_process_trees_live_in_one_folder() -> None:
     unmarked = [path for path in python_files("receipt_pipeline_tests/e2e") if path.name.startswith("test_")]
     assert outside == []
     assert [path for path in unmarked if path not in marked] == []
+
+
+def test_services_never_name_a_dialect() -> None:
+    # The import rules cannot name a part of an outside package, so the words are looked for here.
+    services = ("intake", "worker", "effects", "reconciliation", "accounting")
+    files = python_files(*(f"receipt_pipeline/{room}" for room in services))
+    assert [named(path) for path in files if re.search(r"\bdialects?\b", text_of(path))] == []

@@ -64,12 +64,14 @@ class WorkerBench:
     chain: ScriptedChain = field(default_factory=ScriptedChain)
     limits: ServiceLimits = BENCH_LIMITS
 
-    def accept(self, *, items: int = 1, content: str = "", key: str = "key-1", **given: Any) -> str:
+    def accept(
+        self, *, items: int = 1, content: str = "", key: str = "key-1", tenant: str = TENANT, **given: Any
+    ) -> str:
         """Accept a job whose scans are stored; scan n holds the bytes `<content or key>/<n>`."""
         request = a_request(items=items, content=content, key=key, **given)
         for scan in self.scans(items, content or key):
-            self.objects.inner.put(self.scan_key(scan), scan)
-        return str(an_accepted_job(self.ledger, request)["job_id"])
+            self.objects.inner.put(self.scan_key(scan, tenant), scan)
+        return str(an_accepted_job(self.ledger, request, tenant=tenant)["job_id"])
 
     @staticmethod
     def scans(items: int, content: str = "key-1") -> list[bytes]:
@@ -77,9 +79,9 @@ class WorkerBench:
         return [f"{content}/{number}".encode() for number in range(1, items + 1)]
 
     @staticmethod
-    def scan_key(scan: bytes) -> str:
+    def scan_key(scan: bytes, tenant: str = TENANT) -> str:
         """Return the key under which a scan is stored."""
-        return scan_key(TENANT, digest_of_bytes(scan))
+        return scan_key(tenant, digest_of_bytes(scan))
 
     def worker(self, owner: str = "worker-a", **given: Any) -> Worker:
         """Return a worker of that name; `given` replaces single parts of it."""

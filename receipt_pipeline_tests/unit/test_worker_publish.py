@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.envelope import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.objects.store import LocalObjectStore
@@ -155,20 +154,3 @@ def test_checksums_that_fail_every_time_end_as_a_failed_dependency(bench: Worker
     )
     assert len(bench.attempts(job_id)) == job["max_attempts"]
     assert bench.chain.asked == bench.scans(1)
-
-
-@pytest.mark.requirement("R110", "R113")
-def test_however_an_upload_fails_the_items_converge_to_the_same_rows(
-    bench: WorkerBench,
-) -> None:
-    told: list[list[object]] = []
-    for number, fault in enumerate((None, PutFault.REFUSED, PutFault.ANSWER_LOST, PutFault.GARBLED)):
-        bench.objects.put_faults = deque([fault])
-        job_id = bench.accept(items=2, content=f"content-{number}", key=f"key-{number}")
-        bench.work_until_closed(job_id)
-        told.append([(row["item_class"], row["invocations"], row["losses"]) for row in bench.items(job_id)])
-        assert [row["state"] for row in bench.effects(job_id)].count("committed") == 1
-        assert len(bench.messages(job_id)) == 1
-        named = bench.job(job_id)["result_key"]
-        assert digest_of_bytes(bench.objects.read(named)) == bench.job(job_id)["result_digest"]
-    assert told == [told[0]] * 4

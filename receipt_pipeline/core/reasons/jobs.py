@@ -225,6 +225,12 @@ REPORT_UNREADABLE = declare(
     "the published report cannot be opened",
     "it is set aside and rebuilt from the ledger by the next publication",
 )
+REPORT_BUSY = declare(
+    "REPORT.BUSY.v1",
+    Remedy.RETRY,
+    "another publication of the report is still at work",
+    "wait for it and repeat; the published report stays readable",
+)
 REPORT_SQL = declare(
     "REPORT.SQL.v1",
     Remedy.FIX_INPUT,

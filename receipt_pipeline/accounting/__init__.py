@@ -1,0 +1,1 @@
+"""Accounts for every accepted job: export, report, gate; the only room that knows DuckDB."""

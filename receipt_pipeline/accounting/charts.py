@@ -1,0 +1,103 @@
+"""Draws the account for the asset's page: jobs by class, time to completion, and the figures as a table."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from receipt_pipeline.accounting.query import fetch_rows, reading_report
+
+# An opaque ground of its own: the page below may be light or dark.
+GROUND = "#fbfbf8"
+INK = "#1f2933"
+COLOURS: Mapping[str, str] = {
+    "succeeded": "#2f7d5d",
+    "failed": "#b23b2a",
+    "expired": "#b7791f",
+    "canceled": "#64748b",
+    "running": "#2b6cb0",
+    "accepted": "#7aa5d2",
+}
+TABLE_FIGURES = (
+    "accepted",
+    "in_flight",
+    "terminal",
+    "succeeded",
+    "verified_succeeded",
+    "failed",
+    "expired",
+    "canceled",
+    "retried",
+    "unresolved",
+    "unresolved_items",
+)
+_CLASSES = (
+    "SELECT state, coalesce(terminal_class, phase) AS class, count(*) AS jobs"
+    " FROM jobs GROUP BY ALL ORDER BY jobs DESC, class"
+)
+_TIMES = "SELECT total_s FROM job_report WHERE total_s IS NOT NULL ORDER BY total_s"
+
+
+def report_markdown(published: Path, document: Mapping[str, Any]) -> str:
+    """Return the account as Markdown: one table of figures and one chart, inline."""
+    with reading_report(published) as connection:
+        classes = [(row["state"], row["class"], row["jobs"]) for row in fetch_rows(connection, _CLASSES)]
+        spans = [float(row["total_s"]) for row in fetch_rows(connection, _TIMES)]
+    picture = base64.b64encode(chart_png(classes, spans)).decode()
+    image = f"![jobs by class and time to completion](data:image/png;base64,{picture})"
+    return f"{figures_table(document)}\n\n{image}\n"
+
+
+def figures_table(document: Mapping[str, Any]) -> str:
+    """Return the account's figures as a Markdown table."""
+    lines = ["| figure | jobs |", "|---|---:|"]
+    lines += [f"| {name.replace('_', ' ')} | {document[name]} |" for name in TABLE_FIGURES]
+    lines += [f"| **state** | {document['state']} |", f"| **gate** | {document['gate']} |"]
+    return "\n".join(lines)
+
+
+def chart_png(classes: Sequence[tuple[str, str, int]], spans_s: Sequence[float]) -> bytes:
+    """Return a PNG of two panels.
+
+    Args:
+        classes: (state, class or phase, jobs), most jobs first.
+        spans_s: seconds from submission to terminal record, ascending.
+    """
+    # Drawing is for the page alone; whoever only publishes does not load it.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.4), dpi=110, facecolor=GROUND, layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _draw_classes(left, classes)
+    _draw_spans(right, spans_s)
+    for panel in (left, right):
+        panel.set_facecolor(GROUND)
+        panel.tick_params(colors=INK)
+        for side in ("top", "right"):
+            panel.spines[side].set_visible(False)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png")
+    return drawn.getvalue()
+
+
+def _draw_classes(panel: Any, classes: Sequence[tuple[str, str, int]]) -> None:
+    names = [f"{state} / {name}" for state, name, _ in classes]
+    bars = panel.barh(
+        names, [jobs for *_, jobs in classes], color=[COLOURS.get(state, INK) for state, *_ in classes]
+    )
+    panel.bar_label(bars, color=INK, padding=3)
+    panel.invert_yaxis()
+    panel.set_title("jobs by state and class", color=INK, loc="left")
+
+
+def _draw_spans(panel: Any, spans_s: Sequence[float]) -> None:
+    panel.set_title("seconds from submission to terminal record", color=INK, loc="left")
+    if not spans_s:
+        panel.text(0.5, 0.5, "no terminal job yet", color=INK, ha="center", transform=panel.transAxes)
+        return
+    panel.hist(spans_s, bins=min(30, max(5, len(spans_s))), color=COLOURS["running"])
+    panel.set_xlabel("seconds", color=INK)
+    panel.set_ylabel("jobs", color=INK)

@@ -1,0 +1,121 @@
+"""What of the ledger is exported: tables, columns, and what is left out and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from receipt_pipeline.ledger.columns import UtcMicros
+from receipt_pipeline.ledger.effect_tables import (
+    consumed,
+    deliveries,
+    effects,
+    investigations,
+    object_checks,
+    quarantine,
+    review_tasks,
+)
+from receipt_pipeline.ledger.tables import aliases, attempts, events, items, jobs, releases, submissions
+
+# A DECIMAL wide enough for any amount a scan can be misread into.
+MONEY = pa.decimal128(24, 3)
+TIME = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedTable:
+    """One table of the export.
+
+    Attributes:
+        columns: what is read from the ledger, in order, under the names of the export.
+        kinds: per column how its values become Arrow: `text`, `json`, `whole`, `yes_no` or `time`.
+    """
+
+    name: str
+    columns: tuple[sa.ColumnElement[Any], ...]
+    order: tuple[sa.ColumnElement[Any], ...]
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+    @property
+    def schema(self) -> Any:
+        """Return the Arrow schema."""
+        types = {
+            "text": pa.string(),
+            "json": pa.string(),
+            "whole": pa.int64(),
+            "yes_no": pa.bool_(),
+            "time": TIME,
+        }
+        return pa.schema(
+            [pa.field(name, types[kind]) for name, kind in zip(self.names, self.kinds, strict=True)]
+        )
+
+
+def _kind(column: sa.Column[Any]) -> str:
+    if isinstance(column.type, UtcMicros):
+        return "time"
+    if isinstance(column.type, sa.Boolean):
+        return "yes_no"
+    if isinstance(column.type, sa.JSON):
+        return "json"
+    return "whole" if isinstance(column.type, sa.Integer) else "text"
+
+
+def _read(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    if isinstance(column.type, sa.JSON):
+        return sa.cast(column, sa.Text)
+    if isinstance(column.type, UtcMicros):
+        return sa.type_coerce(column, sa.BigInteger)
+    return column
+
+
+def _table(table: sa.Table, *, name: str = "", without: str = "") -> ExportedTable:
+    """Take a table as it is, less some columns; `at` is a word of DuckDB's own and is spelt out."""
+    left_out = set(without.split())
+    assert left_out <= set(table.c.keys()), left_out - set(table.c.keys())
+    kept = [column for column in table.c if column.name not in left_out]
+    return ExportedTable(
+        name=name or table.name,
+        columns=tuple(_read(column) for column in kept),
+        order=tuple(table.primary_key.columns),
+        names=tuple("recorded_at" if column.name == "at" else column.name for column in kept),
+        kinds=tuple(_kind(column) for column in kept),
+    )
+
+
+def _items() -> ExportedTable:
+    """Items without what was read from the scan, except the total: that is what is summed."""
+    plain = _table(items, without="fields evidence label begun_epoch begun_at")
+    total = items.c.fields["total"]
+    return ExportedTable(
+        name=plain.name,
+        columns=(*plain.columns, total["minor"].as_string(), total["currency"].as_string()),
+        order=plain.order,
+        names=(*plain.names, "total_minor", "total_currency"),
+        kinds=(*plain.kinds, "whole", "text"),
+    )
+
+
+# Leases, heartbeats and reservations change without an event, and a report of them would be old at once.
+_JOB_LEASE = "lease_epoch lease_owner lease_expires_at wave_id retry_at status_shown_seq"
+
+EXPORTED: tuple[ExportedTable, ...] = (
+    _table(jobs, without=f"fingerprint_document {_JOB_LEASE}"),
+    _items(),
+    _table(attempts),
+    _table(effects),
+    _table(deliveries),
+    _table(review_tasks),
+    _table(consumed),
+    _table(object_checks, name="output_checks"),
+    _table(investigations),
+    _table(quarantine),
+    _table(submissions, without="place stored facts"),
+    _table(releases),
+    _table(aliases),
+    _table(events),
+)

@@ -1,0 +1,199 @@
+"""Reads from one snapshot of the ledger what the account is made of: sets, open findings, figures."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import exists, func, select
+
+from receipt_pipeline.accounting.release_report import JobSets
+from receipt_pipeline.core.item_classes import ItemClass
+from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.ledger.effect_tables import investigations
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.findings_account import account_sets
+from receipt_pipeline.ledger.findings_divergence import held_divergence, unheld_divergence
+from receipt_pipeline.ledger.findings_effects import effect_gaps
+from receipt_pipeline.ledger.findings_objects import (
+    object_mismatch,
+    object_without_success,
+    success_without_object,
+)
+from receipt_pipeline.ledger.investigations import OPEN, RESOLVED, InvestigationKind, is_owned
+from receipt_pipeline.ledger.open_questions import RECONCILER
+from receipt_pipeline.ledger.tables import events, items, jobs
+
+# Which question answers for which finding; a job without a terminal record may be in any question.
+QUESTION_OF_FINDING: Mapping[str, frozenset[InvestigationKind]] = {
+    "missing_terminal": frozenset(InvestigationKind),
+    "unresolved_items": frozenset({InvestigationKind.UNRESOLVED_ITEMS}),
+    "success_without_object": frozenset({InvestigationKind.MISSING_OBJECT}),
+    "object_mismatch": frozenset({InvestigationKind.ALTERED_OBJECT}),
+    "divergent": frozenset({InvestigationKind.DIVERGENT_OUTPUT}),
+    "effect_gaps": frozenset({InvestigationKind.EFFECT_GAP, InvestigationKind.UNKNOWN_EFFECT}),
+}
+
+
+Owned = Callable[[Mapping[str, Any]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """When and up to which event the ledger was read; `cutoff` is when it is judged, None for now."""
+
+    as_of: dt.datetime
+    cutoff: dt.datetime | None
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFinding:
+    """One thing that must be answered for, and by whom it is.
+
+    Attributes:
+        answered: a person has recorded a decision about it, so nobody needs to own it any more.
+        owned: an open question about it has an active owner inside its deadline (D13).
+    """
+
+    finding: str
+    job_id: str | None
+    investigation_id: str | None
+    owner: str | None
+    deadline_at: dt.datetime | None
+    owned: bool
+    answered: bool
+
+    @property
+    def label(self) -> str:
+        """Return a name of the finding that is unique in the account."""
+        return f"{self.finding}:{self.job_id or self.investigation_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the account is judged on; lists of ids are sorted.
+
+    Attributes:
+        listed: ids by finding, as the report document names them.
+        open_findings: one line per finding and job, and per open question that nobody owns in time.
+    """
+
+    snapshot: Snapshot
+    sets: JobSets
+    unresolved: tuple[str, ...]
+    unresolved_items: int
+    listed: Mapping[str, list[str]]
+    questions: list[dict[str, Any]]
+    open_findings: tuple[OpenFinding, ...]
+
+    @property
+    def unowned(self) -> list[str]:
+        """Return the names of what nobody answers for in time."""
+        return [line.label for line in self.open_findings if not (line.owned or line.answered)]
+
+
+def read_facts(tx: LedgerTransaction, *, limits: ServiceLimits, cutoff: dt.datetime | None = None) -> Facts:
+    """Read the account's facts as of now, or as of a cutoff, in the caller's one snapshot."""
+    snapshot = Snapshot(tx.now(), cutoff, int(tx.scalar(select(func.max(events.c.seq))) or 0))
+    found = account_sets(tx, limits=limits, cutoff=cutoff)
+    unresolved = tuple(job_id for job_id, _ in found.unresolved)
+    unanswered = _unanswered_items(tx, found.as_of)
+    listed = {
+        "effect_gaps": _ids(effect_gaps(tx).rows),
+        "success_without_object": _ids(success_without_object(tx).rows),
+        "object_without_success": _ids(object_without_success(tx).rows, "object_key"),
+        "object_mismatch": _ids(object_mismatch(tx).rows),
+        "divergent": _ids(held_divergence(tx).rows + unheld_divergence(tx).rows),
+    }
+    questions = tx.rows(
+        select(investigations).order_by(investigations.c.opened_at, investigations.c.investigation_id)
+    )
+    findings = listed | {"missing_terminal": list(unresolved), "unresolved_items": sorted(unanswered)}
+    del findings["object_without_success"]
+    return Facts(
+        snapshot=snapshot,
+        sets=JobSets(
+            accepted=found.accepted,
+            succeeded=found.terminal[JobState.SUCCEEDED],
+            failed=found.terminal[JobState.FAILED],
+            expired=found.terminal[JobState.EXPIRED],
+            canceled=found.terminal[JobState.CANCELED],
+            in_flight=found.in_flight,
+        ),
+        unresolved=unresolved,
+        unresolved_items=sum(unanswered.values()),
+        listed=listed,
+        questions=questions,
+        open_findings=_open_findings(findings, questions, now=snapshot.as_of, limits=limits),
+    )
+
+
+def _ids(rows: list[dict[str, Any]], name: str = "job_id") -> list[str]:
+    return sorted({str(row[name]) for row in rows})
+
+
+def _unanswered_items(tx: LedgerTransaction, as_of: dt.datetime) -> dict[str, int]:
+    """Count the unresolved items of closed jobs per job, unless a decision about them is recorded."""
+    decided = exists(
+        select(investigations.c.investigation_id)
+        .where(investigations.c.job_id == items.c.job_id)
+        .where(investigations.c.kind == InvestigationKind.UNRESOLVED_ITEMS)
+        .where(investigations.c.state == RESOLVED)
+    )
+    query = (
+        select(items.c.job_id, func.count().label("unresolved"))
+        .join(jobs, jobs.c.job_id == items.c.job_id)
+        .where(items.c.item_class == ItemClass.UNRESOLVED)
+        .where(jobs.c.state.in_(sorted(TERMINAL_STATES)))
+        .where(jobs.c.submitted_at <= as_of)
+        .where(~decided)
+        .group_by(items.c.job_id)
+    )
+    return {row["job_id"]: int(row["unresolved"]) for row in tx.rows(query)}
+
+
+def _open_findings(
+    findings: Mapping[str, list[str]],
+    questions: list[dict[str, Any]],
+    *,
+    now: dt.datetime,
+    limits: ServiceLimits,
+) -> tuple[OpenFinding, ...]:
+    """Join each finding with the newest question about it, then add the open questions nobody owns."""
+    by_job: dict[str | None, list[dict[str, Any]]] = {}
+    for row in questions:
+        by_job.setdefault(row["job_id"], []).append(row)
+
+    def owned(row: Mapping[str, Any]) -> bool:
+        return is_owned(row, now=now, principals=limits.principals)
+
+    lines = []
+    for finding, ids in sorted(findings.items()):
+        for job_id in ids:
+            asked = [row for row in by_job.get(job_id, ()) if row["kind"] in QUESTION_OF_FINDING[finding]]
+            lines.append(_line(finding, job_id, asked, owned))
+    overdue = [row for row in questions if row["state"] == OPEN and not owned(row)]
+    lines += [_line("unowned_question", row["job_id"], [row], owned) for row in overdue]
+    return tuple(lines)
+
+
+def _line(finding: str, job_id: str | None, asked: list[dict[str, Any]], owned: Owned) -> OpenFinding:
+    waiting = [row for row in asked if row["state"] == OPEN]
+    if not asked:
+        return OpenFinding(finding, job_id, None, None, None, owned=False, answered=False)
+    latest = (sorted(waiting, key=owned) or asked)[-1]
+    # What reconciliation closed because the fault was gone is no answer once the fault is back.
+    by_person = latest["state"] == RESOLVED and latest["resolved_by"] != RECONCILER
+    return OpenFinding(
+        finding,
+        job_id,
+        latest["investigation_id"],
+        latest["owner"],
+        latest["deadline_at"],
+        owned=latest["state"] == OPEN and owned(latest),
+        answered=by_person and finding != "missing_terminal",
+    )

@@ -1,0 +1,92 @@
+"""Reads the published report: read-only, whatever others do to the file meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.core.errors import ReportFault
+from receipt_pipeline.core.reasons import REPORT_SQL, REPORT_UNREADABLE
+
+
+def run_query(accountant: Accountant, sql: str) -> list[dict[str, Any]]:
+    """Run SQL on the published report and return its rows; money as Decimal, times as aware UTC.
+
+    Raises:
+        ReportFault: REPORT.UNREADABLE.v1 when there is no report that opens, REPORT.SQL.v1 with
+            DuckDB's words when it refuses the query.
+    """
+    with reading_report(accountant.published) as connection:
+        return fetch_rows(connection, sql)
+
+
+def read_published(accountant: Accountant) -> dict[str, Any]:
+    """Return the account's document as it was published.
+
+    Raises:
+        ReportFault: REPORT.UNREADABLE.v1.
+    """
+    with reading_report(accountant.published) as connection:
+        (row,) = fetch_rows(connection, "SELECT document FROM report_info")
+    document: dict[str, Any] = json.loads(row["document"])
+    return document
+
+
+def fetch_rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:
+    """Return the rows of a query as dictionaries.
+
+    Raises:
+        ReportFault: REPORT.SQL.v1.
+    """
+    try:
+        cursor = connection.execute(sql)
+        names = [str(column[0]) for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    except duckdb.Error as error:
+        raise ReportFault(REPORT_SQL, detail=str(error).partition("\n")[0]) from error
+
+
+@contextmanager
+def reading_report(published: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open the published report for one reader and close it; days and times are UTC.
+
+    Raises:
+        ReportFault: REPORT.UNREADABLE.v1.
+    """
+    connection = _open(published)
+    try:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        yield connection
+    finally:
+        connection.close()
+
+
+def _open(published: Path) -> duckdb.DuckDBPyConnection:
+    """Open the file under a name of this reader's own.
+
+    So a log that somebody left beside the published name is not replayed, and a file that this
+    process opened earlier is not taken for the new one. Whoever holds the file for writing locks it
+    itself; then a copy is read, which shows what was published.
+    """
+    own = published.with_name(f".open-{os.getpid()}-{os.urandom(6).hex()}.duckdb")
+    try:
+        for take in (os.link, shutil.copyfile):
+            with suppress(duckdb.Error, OSError):
+                take(published, own)
+                return duckdb.connect(str(own), read_only=True)
+            own.unlink(missing_ok=True)
+    finally:
+        own.unlink(missing_ok=True)
+    with suppress(duckdb.Error):  # A reader who may not write into the folder opens the file as it is.
+        return duckdb.connect(str(published), read_only=True)
+    raise ReportFault(REPORT_UNREADABLE, report=published.name, exists=published.exists())

@@ -1,0 +1,164 @@
+"""The report document: what `receipts report --json` prints, built from facts and figures."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from sqlalchemy import and_, distinct, exists, func, select
+
+from receipt_pipeline.accounting.facts import Facts, read_facts
+from receipt_pipeline.accounting.release_report import Account, account
+from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
+from receipt_pipeline.core.job_lifecycle import JobState
+from receipt_pipeline.ledger.effect_tables import consumed, deliveries, effects, review_tasks
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.tables import attempts, jobs
+
+
+def report_document(accountant: Accountant, *, cutoff: dt.datetime | None = None) -> dict[str, Any]:
+    """Return the report document as the ledger stands now, judged now or at a cutoff."""
+    with accountant.ledger.reading() as tx:
+        facts = read_facts(tx, limits=accountant.limits, cutoff=cutoff)
+        return build_document(tx, facts)
+
+
+def judge(facts: Facts) -> Account:
+    """Balance the sets and judge the gate."""
+    findings = {name: ids for name, ids in facts.listed.items() if name != "object_without_success"}
+    asking = [line.label for line in facts.open_findings if line.finding == "unresolved_items"]
+    return account(facts.sets, findings=findings | {"unresolved_items": asking}, unowned=facts.unowned)
+
+
+def build_document(tx: LedgerTransaction, facts: Facts) -> dict[str, Any]:
+    """Return the report document of one snapshot; times as ISO text, durations in seconds."""
+    sets, verdict = facts.sets, judge(facts)
+    return {
+        "accepted": len(sets.accepted),
+        "in_flight": len(sets.in_flight),
+        "terminal": len(sets.terminal),
+        "succeeded": len(sets.succeeded),
+        "verified_succeeded": _verified(tx, facts),
+        "failed": len(sets.failed),
+        "expired": len(sets.expired),
+        "canceled": len(sets.canceled),
+        "retried": _retried(tx, facts),
+        "unresolved": len(facts.unresolved),
+        "unresolved_items": facts.unresolved_items,
+        "missing_terminal": list(facts.unresolved),
+        "effect_gaps": facts.listed["effect_gaps"],
+        "orphan_terminal": list(verdict.orphan),
+        "overlapping": list(verdict.overlapping),
+        "success_without_object": facts.listed["success_without_object"],
+        "object_without_success": facts.listed["object_without_success"],
+        "object_mismatch": facts.listed["object_mismatch"],
+        "divergent": facts.listed["divergent"],
+        "notifications": _notifications(tx),
+        "consumer": _consumer(tx),
+        "time_to_completion_s": _completion(tx, facts),
+        "investigations": [_question(row) for row in facts.questions],
+        "state": verdict.state.value,
+        "gate": verdict.gate.value,
+        "unowned": list(verdict.unowned),
+        "as_of": facts.snapshot.as_of.isoformat(),
+        "cutoff": (facts.snapshot.cutoff or facts.snapshot.as_of).isoformat(),
+        "seq": facts.snapshot.seq,
+    }
+
+
+def _question(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": row["investigation_id"],
+        "job_id": row["job_id"],
+        "kind": row["kind"],
+        "owner": row["owner"],
+        "deadline": row["deadline_at"].isoformat(),
+        "state": row["state"],
+    }
+
+
+def _verified(tx: LedgerTransaction, facts: Facts) -> int:
+    """Count successes whose object was read back, and against which nothing was found since (D6)."""
+    published = exists(
+        select(effects.c.effect_id)
+        .where(effects.c.idempotency_key == jobs.c.result_key)
+        .where(effects.c.kind == EffectKind.RESULT_OBJECT)
+        .where(effects.c.state == EffectState.COMMITTED)
+        .where(effects.c.expected_digest == jobs.c.result_digest)
+    )
+    query = select(jobs.c.job_id).where(jobs.c.state == JobState.SUCCEEDED).where(published)
+    doubted = {
+        job_id
+        for finding in ("success_without_object", "object_mismatch", "divergent")
+        for job_id in facts.listed[finding]
+    }
+    return len((set(tx.execute(query).scalars()) & facts.sets.succeeded) - doubted)
+
+
+def _retried(tx: LedgerTransaction, facts: Facts) -> int:
+    """Count jobs that were tried again after an attempt failed or was lost; yields are no retries."""
+    later = attempts.alias("later")
+    query = (
+        select(distinct(attempts.c.job_id))
+        .join(
+            later,
+            and_(later.c.job_id == attempts.c.job_id, later.c.lease_epoch > attempts.c.lease_epoch),
+        )
+        .where(attempts.c.outcome.in_(["failed", "lost"]))
+    )
+    return len(set(tx.execute(query).scalars()) & facts.sets.accepted)
+
+
+def _notifications(tx: LedgerTransaction) -> dict[str, int]:
+    """Count messages that arrived, lost a send on the way, or arrived late; and repeats received."""
+
+    def messages(condition: Any) -> int:
+        query = select(func.count(distinct(deliveries.c.message_id))).where(condition)
+        return int(tx.scalar(query) or 0)
+
+    arrived = deliveries.c.outcome == "delivered"
+    return {
+        "delivered": messages(arrived),
+        "dropped": messages(deliveries.c.outcome == "dropped"),
+        "late": messages(and_(arrived, deliveries.c.late)) + _received(tx, "late"),
+        "duplicate": _received(tx, "duplicate"),
+    }
+
+
+def _consumer(tx: LedgerTransaction) -> dict[str, int]:
+    """Count tasks, and received events by what kept them from making another."""
+    return {
+        "review_tasks": int(tx.scalar(select(func.count()).select_from(review_tasks)) or 0),
+        "duplicates": _received(tx, "duplicate"),
+        "conflicts": _received(tx, "conflict"),
+    }
+
+
+def _received(tx: LedgerTransaction, outcome: str) -> int:
+    query = select(func.count()).select_from(consumed).where(consumed.c.outcome == outcome)
+    return int(tx.scalar(query) or 0)
+
+
+def _completion(tx: LedgerTransaction, facts: Facts) -> dict[str, float | None]:
+    """Return p50, p95 and maximum of the seconds from submission to the terminal record."""
+    query = select(jobs.c.job_id, jobs.c.submitted_at, jobs.c.terminal_at).where(
+        jobs.c.terminal_at.is_not(None)
+    )
+    spans = sorted(
+        (row["terminal_at"] - row["submitted_at"]).total_seconds()
+        for row in tx.rows(query)
+        if row["job_id"] in facts.sets.accepted
+    )
+    return {
+        "p50": nearest_rank(spans, 50),
+        "p95": nearest_rank(spans, 95),
+        "max": nearest_rank(spans, 100),
+    }
+
+
+def nearest_rank(ascending: list[float], percent: int) -> float | None:
+    """Return the percentile as a value that occurred (nearest rank); None where there is none."""
+    if not ascending:
+        return None
+    return ascending[max(1, -(-percent * len(ascending) // 100)) - 1]

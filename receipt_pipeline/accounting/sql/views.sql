@@ -1,0 +1,142 @@
+-- Views over the tables of the report. Durations are seconds; days are days in UTC.
+
+CREATE VIEW job_report AS
+WITH scope AS (
+    SELECT job_id,
+           list(sha256 ORDER BY ordinal) AS input_digests,
+           sum(size_bytes)::BIGINT AS input_bytes,
+           count(*) FILTER (item_class = 'classified') AS classified,
+           count(*) FILTER (item_class = 'unchanged') AS unchanged,
+           count(*) FILTER (item_class = 'rejected') AS rejected,
+           count(*) FILTER (item_class = 'cancelled') AS cancelled,
+           count(*) FILTER (item_class = 'superseded') AS superseded,
+           count(*) FILTER (item_class = 'expired') AS expired,
+           count(*) FILTER (item_class = 'unresolved') AS unresolved,
+           count(*) FILTER (decision = 'review') AS sent_to_review
+    FROM items GROUP BY job_id
+), tries AS (
+    SELECT job_id,
+           count(*) AS attempts,
+           coalesce(sum(invocations), 0)::BIGINT AS model_invocations,
+           min(lease_epoch) FILTER (outcome IN ('failed', 'lost')) AS first_failed_epoch,
+           max(lease_epoch) AS last_epoch,
+           arg_max(run_id, lease_epoch) AS last_run_id
+    FROM attempts GROUP BY job_id
+), sent AS (
+    SELECT job_id,
+           count(*) FILTER (outcome = 'delivered') AS delivered,
+           count(*) FILTER (outcome = 'dropped') AS dropped,
+           count(*) FILTER (outcome = 'failed') AS refused,
+           coalesce(bool_or(late), FALSE) AS late
+    FROM deliveries GROUP BY job_id
+), taken AS (
+    SELECT job_id,
+           count(*) FILTER (outcome = 'duplicate') AS duplicates,
+           count(*) FILTER (outcome = 'conflict') AS conflicts,
+           count(*) FILTER (outcome = 'late') AS late_events
+    FROM consumed GROUP BY job_id
+), tasks AS (
+    SELECT job_id, count(*) AS review_tasks, count(*) FILTER (state = 'open') AS open_review_tasks
+    FROM review_tasks GROUP BY job_id
+), asked AS (
+    SELECT job_id, count(*) AS open_investigations FROM investigations WHERE state = 'open' GROUP BY job_id
+), held AS (
+    SELECT DISTINCT job_id FROM quarantine WHERE state = 'open'
+)
+SELECT j.job_id, j.tenant, j.caller, j.idempotency_key, j.fingerprint,
+       j.release_id, j.image_digest, j.chain_revision, j.feature_contract, j.risk_model_digest, j.policy_revision,
+       scope.input_digests, scope.input_bytes,
+       j.state, j.terminal_class, j.reason_code, j.phase,
+       j.items_requested, scope.classified, scope.unchanged, scope.rejected, scope.cancelled, scope.superseded,
+       scope.expired, scope.unresolved, scope.sent_to_review,
+       coalesce(tries.attempts, 0) AS attempts,
+       j.attempts_spent,
+       coalesce(tries.first_failed_epoch < tries.last_epoch, FALSE) AS retried,
+       coalesce(tries.model_invocations, 0) AS model_invocations,
+       j.result_digest, j.result_size_bytes,
+       CASE WHEN j.state <> 'succeeded' THEN 'none expected'
+            WHEN j.result_purged_at IS NOT NULL THEN 'purged'
+            WHEN held.job_id IS NOT NULL THEN 'quarantined'
+            ELSE coalesce(o.outcome, 'read back at commit') END AS output_check,
+       o.checked_at AS output_checked_at,
+       CASE WHEN j.notification = 'none' THEN 'none wanted'
+            WHEN n.state IS NULL THEN 'not yet'
+            ELSE n.state END AS notification_state,
+       coalesce(sent.delivered, 0) AS deliveries,
+       coalesce(sent.dropped, 0) AS drops,
+       coalesce(sent.refused, 0) AS refusals,
+       coalesce(sent.late, FALSE) AS delivered_late,
+       coalesce(tasks.review_tasks, 0) AS review_tasks,
+       coalesce(tasks.open_review_tasks, 0) AS open_review_tasks,
+       coalesce(taken.duplicates, 0) AS duplicate_events,
+       coalesce(taken.conflicts, 0) AS conflicting_events,
+       coalesce(taken.late_events, 0) AS late_events,
+       coalesce(asked.open_investigations, 0) AS open_investigations,
+       held.job_id IS NOT NULL AS quarantined,
+       j.submitted_at, j.claimed_at, j.terminal_at, j.settled_at, j.queue_deadline, j.processing_deadline, j.cutoff_at,
+       epoch_us(coalesce(j.claimed_at, j.terminal_at) - j.submitted_at) / 1e6 AS queue_s,
+       epoch_us(j.terminal_at - j.claimed_at) / 1e6 AS processing_s,
+       epoch_us(j.terminal_at - j.submitted_at) / 1e6 AS total_s,
+       epoch_us(j.settled_at - j.submitted_at) / 1e6 AS reconciled_s,
+       j.parent_job_id, j.superseded_by,
+       'outbox/' || j.tenant || '/' || j.job_id || '.status.json' AS status_document,
+       CASE WHEN tries.last_run_id <> '' THEN '/runs/' || tries.last_run_id END AS run_path,
+       'SELECT * FROM events WHERE job_id = ''' || j.job_id || ''' ORDER BY seq' AS evidence_query
+FROM jobs j
+LEFT JOIN scope ON scope.job_id = j.job_id
+LEFT JOIN tries ON tries.job_id = j.job_id
+LEFT JOIN sent ON sent.job_id = j.job_id
+LEFT JOIN taken ON taken.job_id = j.job_id
+LEFT JOIN tasks ON tasks.job_id = j.job_id
+LEFT JOIN asked ON asked.job_id = j.job_id
+LEFT JOIN held ON held.job_id = j.job_id
+LEFT JOIN output_checks o ON o.object_key = j.result_key
+LEFT JOIN effects n ON n.job_id = j.job_id AND n.kind = 'notification';
+
+CREATE VIEW unresolved_investigations AS
+SELECT i.investigation_id, i.job_id, i.kind, i.owner, i.escalation, i.opened_at, i.deadline_at,
+       i.deadline_at < r.as_of AS overdue,
+       i.deadline_at >= r.as_of AND i.owner IN (SELECT principal FROM active_principals) AS owned,
+       i.reason_code, i.suspected_effect, i.last_safe_checkpoint, i.allowed_repair,
+       j.state AS job_state, j.phase AS job_phase, j.terminal_class,
+       'SELECT * FROM events WHERE job_id = ''' || i.job_id || ''' ORDER BY seq' AS evidence_query
+FROM investigations i
+CROSS JOIN report_info r
+LEFT JOIN jobs j ON j.job_id = i.job_id
+WHERE i.state = 'open'
+ORDER BY i.deadline_at, i.investigation_id;
+
+CREATE VIEW time_to_reconciled_truth AS
+SELECT coalesce(terminal_class, 'open') AS terminal_class,
+       count(*) AS jobs,
+       count(settled_at) AS settled_jobs,
+       quantile_disc(reconciled_s, 0.5) AS p50_s,
+       quantile_disc(reconciled_s, 0.95) AS p95_s,
+       max(reconciled_s) AS max_s,
+       round(100.0 * count(*) FILTER (sent_to_review > 0 OR open_investigations > 0) / count(*), 1)::DOUBLE
+           AS needing_people_percent
+FROM job_report
+GROUP BY ALL
+ORDER BY terminal_class;
+
+CREATE VIEW jobs_per_day AS
+SELECT (submitted_at AT TIME ZONE 'UTC')::DATE AS day, 'UTC' AS time_zone, count(*) AS jobs
+FROM jobs
+GROUP BY ALL
+ORDER BY day;
+
+CREATE MACRO jobs_per_day_in(zone) AS TABLE
+SELECT (submitted_at AT TIME ZONE zone)::DATE AS day, zone AS time_zone, count(*) AS jobs
+FROM jobs
+GROUP BY ALL
+ORDER BY day;
+
+CREATE VIEW totals_by_currency AS
+SELECT coalesce(total_currency, 'unknown') AS currency,
+       count(*) AS items,
+       sum(total_minor)::HUGEINT AS total_minor,
+       sum(total)::DECIMAL(38, 3) AS total
+FROM items
+WHERE total IS NOT NULL
+GROUP BY ALL
+ORDER BY currency;

@@ -23,7 +23,11 @@ class Documented:
 
 def documented(kind: str) -> list[Documented]:
     """Return what README and docs show, in reading order, each text once."""
-    found = {entry.text: entry for page in pages() for entry in _entries(page) if entry.kind == kind}
+    found: dict[str, Documented] = {}
+    for page in pages():
+        for entry in _entries(page):
+            if entry.kind == kind:
+                found.setdefault(entry.text, entry)
     return list(found.values())
 
 

@@ -1,0 +1,1 @@
+"""Ratios measured side by side in one run; never absolute promises, never a test."""

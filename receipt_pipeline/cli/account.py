@@ -1,0 +1,99 @@
+"""`receipts reconcile`, `report`, `evaluate`: compare, repair, publish, measure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from receipt_pipeline.cli.answers import Exit, answering, people, print_json, print_table
+from receipt_pipeline.cli.opening import services
+from receipt_pipeline.core.errors import InputRefused
+from receipt_pipeline.core.reasons import FIELD_INVALID
+
+JSON = typer.Option(False, "--json", help="Print one JSON document.")
+
+
+@answering
+def reconcile(as_json: bool = JSON) -> None:
+    """Compare ledger, objects, effects and deliveries, and repair what can be; repeatable."""
+    summary = services().reconcile_everything()
+    if as_json:
+        print_json(summary)
+        return
+    for name, value in summary.items():
+        people.print(f"{name}: {value}", highlight=False)
+
+
+@answering
+def report(
+    sql: str = typer.Option("", "--sql", help="Query the published report, read-only."),
+    published: bool = typer.Option(False, "--published", help="Read what is published; refresh nothing."),
+    cutoff: str = typer.Option("", "--cutoff", help="Judge the gate at this time (ISO, with zone)."),
+    as_json: bool = JSON,
+) -> Exit:
+    """Refresh and publish the account, then print it. Exit status 1 when the gate fails."""
+    opened = services()
+    if not published:
+        opened.sweep_objects()
+        opened.publish_report()
+    if sql:
+        rows = opened.query_report(sql)
+        if as_json:
+            print_json(rows)
+        else:
+            print_table(rows, list(rows[0]) if rows else [], title=f"{len(rows)} rows")
+        return Exit.DONE
+    document = opened.report(cutoff=_time(cutoff), published=published)
+    if as_json:
+        print_json(document)
+    else:
+        show_report(document)
+    return Exit.DONE if document["gate"] == "pass" else Exit.BAD_NEWS
+
+
+def _time(text: str) -> dt.datetime | None:
+    if not text:
+        return None
+    try:
+        value = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InputRefused(FIELD_INVALID, pointer="--cutoff") from error
+    if value.tzinfo is None:
+        raise InputRefused(FIELD_INVALID, pointer="--cutoff", wanted="a time with its zone")
+    return value.astimezone(dt.UTC)
+
+
+def show_report(document: dict[str, Any]) -> None:
+    """Print the account for people: counts first, then what is open, then state and gate."""
+    for name, value in document.items():
+        if name in ("state", "gate", "investigations"):
+            continue
+        if value or not isinstance(value, list):
+            people.print(f"{name}: {value}", highlight=False)
+    rows = document["investigations"]
+    if rows:
+        print_table(rows, ["id", "kind", "job_id", "owner", "deadline", "state"], title="investigations")
+    people.print(f"state: {document['state']}", highlight=False)
+    people.print(f"gate: {document['gate']}", highlight=False)
+
+
+@answering
+def evaluate(
+    shared: Path = typer.Option(Path("../shared"), "--labelled", help="Folder with labelled scans."),
+    limit: int = typer.Option(0, "--limit", help="Only so many scans; 0 for all."),
+) -> Exit:
+    """Measure fields and risk on labelled scans; writes evaluate.json."""
+    from receipt_pipeline.evaluation.evaluate import main as measure
+
+    arguments = ["--shared", str(shared)] + (["--limit", str(limit)] if limit else [])
+    return Exit(measure(arguments))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("reconcile")(reconcile)
+    app.command("report")(report)
+    app.command("evaluate")(evaluate)

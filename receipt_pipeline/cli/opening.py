@@ -1,0 +1,16 @@
+"""Opens the services for one command, as the principal that the settings name."""
+
+from __future__ import annotations
+
+from receipt_pipeline.home import Services, open_services
+from receipt_pipeline.settings import Settings, read_settings
+
+
+def settings() -> Settings:
+    """Read the settings of this home."""
+    return read_settings()
+
+
+def services() -> Services:
+    """Open the services of this home."""
+    return open_services(settings())

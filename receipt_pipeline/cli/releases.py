@@ -1,0 +1,51 @@
+"""`receipts release`: list, approve, promote and retire releases."""
+
+from __future__ import annotations
+
+import typer
+
+from receipt_pipeline.cli.answers import answering, people, print_json, print_table
+from receipt_pipeline.cli.opening import services
+
+room = typer.Typer(no_args_is_help=True, help="List, approve, promote and retire releases.")
+
+
+@room.command("list")
+@answering
+def list_all(as_json: bool = typer.Option(False, "--json", help="Print one JSON document.")) -> None:
+    """List the releases and the aliases that point at them."""
+    rows = services().releases()
+    if as_json:
+        print_json(rows)
+        return
+    columns = ["name", "aliases", "release_id", "risk_model_digest", "policy_revision", "retired_at"]
+    print_table(rows, columns)
+
+
+@room.command()
+@answering
+def approve(name: str = typer.Argument(..., help="Name of a shipped release.")) -> None:
+    """Approve a shipped release, completed with this installation's image digest."""
+    people.print(f"approved {services().approve_release(name)}", highlight=False)
+
+
+@room.command()
+@answering
+def promote(
+    release: str = typer.Argument(..., help="Name or id."),
+    alias: str = typer.Option("production", "--alias", help="The alias to move."),
+) -> None:
+    """Let an alias point at a release. Jobs already accepted keep their pins."""
+    people.print(f"{alias} -> {services().promote_release(release, alias=alias)}", highlight=False)
+
+
+@room.command()
+@answering
+def retire(release: str = typer.Argument(..., help="Name or id.")) -> None:
+    """Retire a release: nothing new is accepted under it, waiting jobs fail as identity_failed."""
+    people.print(f"retired {services().retire_release(release)}", highlight=False)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(room, name="release")

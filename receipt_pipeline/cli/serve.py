@@ -1,0 +1,142 @@
+"""`receipts up` and `receipts demo`: the web UI and the daemon of this home."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from receipt_pipeline.cli.account import show_report
+from receipt_pipeline.cli.answers import Exit, answering, people, remarks
+from receipt_pipeline.cli.opening import services
+from receipt_pipeline.core.errors import NotAllowed, PipelineError
+from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
+from receipt_pipeline.core.reasons import SERVER_SILENT
+from receipt_pipeline.home import Services
+
+DEFAULT_PORT = 3333
+DEMO_WAIT_S = 600.0
+POLL_S = 1.0
+_LAUNCH = """mutation($job: String!) { launchRun(executionParams: {selector: {
+  repositoryLocationName: "receipts", repositoryName: "__repository__", jobName: $job}, runConfigData: {}})
+  { __typename ... on LaunchRunSuccess { run { runId } } } }"""
+_RUN = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@answering
+def up(
+    port: int = typer.Option(DEFAULT_PORT, help="Port of the web UI on 127.0.0.1; 0 for a free one."),
+) -> None:
+    """Serve the web UI and the daemon until Ctrl-C."""
+    from receipt_pipeline.defs.hosting import hosted
+
+    opened = services()
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with hosted(opened.settings, port=port or None) as served:
+            people.print(
+                f"web UI: {served.address}   drop manifests into {opened.settings.inbox}", highlight=False
+            )
+            while (gone := served.ended()) is None:
+                time.sleep(POLL_S)
+            raise PipelineError(SERVER_SILENT, process=Path(gone).name)
+    except KeyboardInterrupt:
+        people.print("stopped; what was accepted goes on at the next start", highlight=False)
+
+
+@answering
+def demo() -> Exit:
+    """Run the samples through the real daemon, then print the account and stop everything."""
+    from receipt_pipeline.defs.hosting import hosted, is_served
+
+    opened = services()
+    if is_served(opened.settings):
+        raise NotAllowed(SERVER_SILENT, hint="`receipts up` serves this home already; submit to it instead")
+    remarks.print("starting web server and daemon ...", highlight=False)
+    with hosted(opened.settings) as served:
+        remarks.print(f"web UI: {served.address}", highlight=False)
+        answer = opened.drop_samples()
+        job_ids = _await_accepted(opened, answer)
+        _await_terminal(opened, job_ids)
+        _run_accounting(served.port)
+        document = opened.report(cutoff=None, published=True)
+        failed = [name for name, outcome in opened.check_all().items() if not outcome.passed]
+    for status in (opened.status(job_id) for job_id in job_ids):
+        items = ", ".join(f"{count} {name}" for name, count in status["items"].items() if count)
+        people.print(
+            f"{status['job_id']}: {status['state']}/{status['terminal_class']} ({items})", highlight=False
+        )
+    people.print(
+        f"asset checks: {'all passed' if not failed else 'failed: ' + ', '.join(failed)}", highlight=False
+    )
+    people.print(f"report: {opened.settings.report / 'report.duckdb'}", highlight=False)
+    show_report(document)
+    return Exit.DONE if document["gate"] == "pass" and not failed else Exit.BAD_NEWS
+
+
+def _await_accepted(opened: Services, key: str) -> list[str]:
+    """Return the samples' job ids once the submissions sensor accepted the dropped manifest."""
+    end = time.monotonic() + DEMO_WAIT_S
+    while time.monotonic() < end:
+        found = [row["job_id"] for row in opened.jobs() if row["idempotency_key"] == key]
+        if found and not opened.inbox_waiting():
+            return found
+        time.sleep(POLL_S)
+    raise PipelineError(SERVER_SILENT, waited_for="the submissions sensor")
+
+
+def _await_terminal(opened: Services, job_ids: list[str]) -> None:
+    """Show progress until every job is terminal and its effects are settled."""
+    end = time.monotonic() + DEMO_WAIT_S
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=remarks) as progress:
+        total = sum(opened.status(job_id)["items"]["requested"] for job_id in job_ids)
+        bar = progress.add_task("scans", total=total)
+        while time.monotonic() < end:
+            statuses = [opened.status(job_id) for job_id in job_ids]
+            done = sum(
+                status["items"]["requested"]
+                if status["state"] in TERMINAL_STATES
+                else status["progress"]["checkpoint"]
+                for status in statuses
+            )
+            progress.update(bar, completed=done)
+            if all(s["state"] in TERMINAL_STATES for s in statuses) and not opened.unsettled(job_ids):
+                return
+            time.sleep(POLL_S)
+    raise PipelineError(SERVER_SILENT, waited_for="the samples to be classified")
+
+
+def _run_accounting(port: int) -> None:
+    """Launch the accounting run through the daemon and wait for it."""
+    from receipt_pipeline.defs.hosting import ask
+
+    launched: dict[str, Any] = ask(port, _LAUNCH, {"job": "accounting"})["launchRun"]
+    if launched["__typename"] != "LaunchRunSuccess":
+        raise PipelineError(SERVER_SILENT, answer=launched["__typename"])
+    run_id = launched["run"]["runId"]
+    end = time.monotonic() + DEMO_WAIT_S
+    remarks.print("publishing the account ...", highlight=False)
+    while time.monotonic() < end:
+        status = ask(port, _RUN, {"id": run_id})["runOrError"].get("status")
+        if status == "SUCCESS":
+            return
+        if status in ("FAILURE", "CANCELED"):
+            raise PipelineError(SERVER_SILENT, run=run_id, status=status)
+        time.sleep(POLL_S)
+    raise PipelineError(SERVER_SILENT, waited_for="the accounting run")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("up")(up)
+    app.command("demo")(demo)

@@ -1,0 +1,22 @@
+"""Dagster's door: loads the Dagster room, nothing else."""
+
+import dagster as dg
+
+from receipt_pipeline.defs.assets import ALL_ASSETS
+from receipt_pipeline.defs.checks import ALL_CHECKS
+from receipt_pipeline.defs.drilling import install_plan_of_environment
+from receipt_pipeline.defs.jobs import ALL_JOBS, ALL_SCHEDULES
+from receipt_pipeline.defs.resources import ReceiptServices
+from receipt_pipeline.defs.sensors import ALL_SENSORS
+from receipt_pipeline.defs.waves import IN_MEMORY, classify_wave
+
+install_plan_of_environment()
+
+defs = dg.Definitions(
+    assets=list(ALL_ASSETS),
+    asset_checks=list(ALL_CHECKS),
+    jobs=[classify_wave, *ALL_JOBS],
+    schedules=list(ALL_SCHEDULES),
+    sensors=list(ALL_SENSORS),
+    resources={"services": ReceiptServices(), IN_MEMORY: dg.mem_io_manager},
+)

@@ -1,0 +1,116 @@
+"""Assets: readings of the ledger, objects, notifications and tasks, then export, report and page."""
+
+import datetime as dt
+from typing import Any
+
+import dagster as dg
+
+from receipt_pipeline.defs.resources import ReceiptServices
+
+GROUP = "account"
+OWNERS = ["team:operations"]
+FRESH = dg.FreshnessPolicy.time_window(fail_window=dt.timedelta(hours=24), warn_window=dt.timedelta(hours=2))
+
+
+@dg.asset(
+    description="A reading of the ledger: jobs per state. The ledger itself is the truth.",
+    group_name=GROUP,
+    owners=OWNERS,
+    kinds={"sql"},
+    freshness_policy=FRESH,
+)
+def job_ledger(services: ReceiptServices) -> dg.MaterializeResult[Any]:
+    """Count the jobs per state."""
+    counts = services.open().counts()["jobs"]
+    return dg.MaterializeResult(metadata={"jobs": sum(counts.values()), **counts})
+
+
+@dg.asset(
+    deps=[job_ledger],
+    description="A sweep over stored results, both ways: record without object and the reverse.",
+    group_name=GROUP,
+    owners=OWNERS,
+    kinds={"file"},
+    freshness_policy=FRESH,
+)
+def result_objects(services: ReceiptServices) -> dg.MaterializeResult[Any]:
+    """Compare objects with the ledger and record what was found."""
+    sweep = services.open().sweep_objects()
+    return dg.MaterializeResult(metadata=dict(sweep.counts))
+
+
+@dg.asset(
+    deps=[job_ledger],
+    description="A reading of the outbox and its delivery ledger.",
+    group_name=GROUP,
+    owners=OWNERS,
+    kinds={"file"},
+    freshness_policy=FRESH,
+)
+def notifications(services: ReceiptServices) -> dg.MaterializeResult[Any]:
+    """Count deliveries per outcome."""
+    return dg.MaterializeResult(metadata=services.open().counts()["notifications"])
+
+
+@dg.asset(
+    deps=[result_objects],
+    description="A reading of the review tasks: one per decision ID of a verified success.",
+    group_name=GROUP,
+    owners=OWNERS,
+    kinds={"sql"},
+    freshness_policy=FRESH,
+)
+def review_tasks(services: ReceiptServices) -> dg.MaterializeResult[Any]:
+    """Count tasks per state."""
+    return dg.MaterializeResult(metadata=services.open().counts()["review_tasks"])
+
+
+@dg.asset(
+    deps=[job_ledger, result_objects, notifications, review_tasks],
+    description="The ledger as Parquet, read in one snapshot.",
+    group_name=GROUP,
+    owners=OWNERS,
+    kinds={"parquet", "arrow"},
+    freshness_policy=FRESH,
+)
+def ledger_export(services: ReceiptServices) -> dg.MaterializeResult[Any]:
+    """Export the ledger."""
+    return dg.MaterializeResult(metadata=services.open().export_ledger())
+
+
+@dg.asset(
+    deps=[ledger_export],
+    description="The published account in DuckDB: `job_report`, `unresolved_investigations`, their tables.",
+    group_name=GROUP,
+    owners=OWNERS,
+    kinds={"duckdb", "pandas"},
+    freshness_policy=FRESH,
+)
+def job_accounting(services: ReceiptServices) -> dg.MaterializeResult[Any]:
+    """Build the report aside and publish it; readers keep what they have open."""
+    account = services.open().publish_report()
+    columns = ("job_id", "kind", "owner", "deadline", "state")
+    return dg.MaterializeResult(
+        metadata={
+            "state": account.document["state"],
+            "gate": account.document["gate"],
+            "unresolved investigations": dg.MetadataValue.table(
+                [
+                    dg.TableRecord({name: str(row.get(name) or "") for name in columns})
+                    for row in account.document["investigations"][:20]
+                ],
+                schema=dg.TableSchema([dg.TableColumn(name) for name in columns]),
+            ),
+            "chart": dg.MetadataValue.md(account.markdown),
+            **{
+                name: account.document[name]
+                for name in ("accepted", "in_flight", "terminal", "succeeded", "failed", "expired")
+            },
+            **{name: account.document[name] for name in ("canceled", "retried", "unresolved")},
+            "dagster/row_count": account.document["accepted"],
+            "report": dg.MetadataValue.path(str(account.path)),
+        }
+    )
+
+
+ALL_ASSETS = (job_ledger, result_objects, notifications, review_tasks, ledger_export, job_accounting)

@@ -1,0 +1,39 @@
+"""Asset checks: each calls the very function that reconciliation or accounting uses."""
+
+import dagster as dg
+
+from receipt_pipeline.core.check_outcome import CheckOutcome
+from receipt_pipeline.defs.resources import ReceiptServices
+from receipt_pipeline.home import CHECK_ASSETS
+
+OFFENDERS_SHOWN_MAX = 50
+
+
+def _result(outcome: CheckOutcome) -> dg.AssetCheckResult:
+    """Show the outcome with a table of offenders and the query that finds them."""
+    shown = outcome.offenders[:OFFENDERS_SHOWN_MAX]
+    names = list(shown[0]) if shown else ["job_id"]
+    return dg.AssetCheckResult(
+        passed=outcome.passed,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=outcome.description,
+        metadata={
+            "offenders": len(outcome.offenders),
+            "who": dg.MetadataValue.table(
+                [dg.TableRecord({name: str(row[name]) for name in names}) for row in shown],
+                schema=dg.TableSchema([dg.TableColumn(name) for name in names]),
+            ),
+            "query": dg.MetadataValue.md(f"```sql\n{outcome.query_text}\n```"),
+        },
+    )
+
+
+def _check(name: str, asset: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(name=name, asset=asset, description=f"{name.replace('_', ' ')}.")
+    def checked(services: ReceiptServices) -> dg.AssetCheckResult:
+        return _result(services.open().check(name))
+
+    return checked
+
+
+ALL_CHECKS = tuple(_check(name, asset) for name, asset in CHECK_ASSETS.items())

@@ -1,0 +1,27 @@
+"""The resource through which Dagster's code reaches the services of this home."""
+
+import os
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from receipt_pipeline.home import Services, open_services
+from receipt_pipeline.settings import Settings, read_settings
+
+
+class ReceiptServices(dg.ConfigurableResource[Any]):
+    """The services of one home, opened once per process.
+
+    `environment` overrides variables of the process; empty in production.
+    """
+
+    environment: dict[str, str] = Field(default_factory=dict)
+
+    def settings(self) -> Settings:
+        """Read the settings of this home."""
+        return read_settings({**os.environ, **self.environment})
+
+    def open(self) -> Services:
+        """Return the services; the ledger is migrated and its releases are set up."""
+        return open_services(self.settings())

@@ -1,0 +1,89 @@
+"""One round without a daemon: evaluate the real sensors, run each wave's Dagster job in a child process."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from receipt_pipeline.defs.hosting import prepare_dagster_home
+from receipt_pipeline.defs.resources import ReceiptServices
+from receipt_pipeline.defs.sensors import deliveries, dispatch, reconcile, submissions
+from receipt_pipeline.defs.waves import WAVE_TAG
+from receipt_pipeline.settings import Settings
+
+
+@dataclass(slots=True)
+class Rounds:
+    """Ticks the sensors of one home and runs its waves, as a daemon would, from this process.
+
+    `plan` is the failure plan of the next wave's child; used once.
+    """
+
+    settings: Settings
+    environment: Mapping[str, str]
+    children: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    plan: str = ""
+
+    @classmethod
+    def for_home(cls, settings: Settings, environment: Mapping[str, str] | None = None) -> "Rounds":
+        """Prepare the Dagster home and return rounds over it."""
+        return cls(settings, {**prepare_dagster_home(settings), **(environment or {})})
+
+    def tick(self, *, launch: bool = True) -> None:
+        """Evaluate every sensor once, start the waves that dispatch asks for, reap ended children."""
+        with dg.DagsterInstance.ephemeral() as instance:  # Their cursor is the ledger, not an instance.
+            for sensor in (
+                (submissions, reconcile, dispatch, deliveries) if launch else (reconcile, deliveries)
+            ):
+                context = dg.build_sensor_context(
+                    instance=instance, resources={"services": self._services()}, sensor_name=sensor.name
+                )
+                for request in sensor.evaluate_tick(context).run_requests or []:
+                    self._launch(request.run_key, request.tags[WAVE_TAG])
+        self.reap()
+
+    def _services(self) -> ReceiptServices:
+        return ReceiptServices(environment=dict(self.environment))
+
+    def _launch(self, run_key: str | None, wave_id: str) -> None:
+        """Start a wave's child once per run key."""
+        assert run_key is not None
+        if run_key in self.children:
+            return
+        env = {**os.environ, **self.environment}
+        if self.plan:
+            env |= {"RECEIPTS_DRILLS": "enabled", "RECEIPTS_DRILL_PLAN": self.plan}
+            self.plan = ""
+        with (self.settings.dagster_home / "waves.log").open("ab") as log:
+            self.children[run_key] = subprocess.Popen(
+                [sys.executable, "-m", "receipt_pipeline.defs.run_wave", wave_id],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def reap(self) -> None:
+        """Close the wave of every child that ended badly, as the run-failure sensor would."""
+        for run_key, child in self.children.items():
+            if child.poll() not in (None, 0):
+                self._services().open().close_wave(run_key.rpartition(":")[0])
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether a child still runs."""
+        return any(child.poll() is None for child in self.children.values())
+
+    def end(self) -> None:
+        """End every child that still runs."""
+        for child in self.children.values():
+            if child.poll() is None:
+                child.terminate()
+                try:
+                    child.wait(10)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()

@@ -1,0 +1,44 @@
+"""What a drill did and saw: jobs, steps with expectation and observation, verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from receipt_pipeline.home import Services
+
+
+@dataclass(slots=True)
+class DrillLog:
+    """Collects the steps of one drill; the verdict is `pass` only when every step held."""
+
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+    def job(self, name: str, job_id: str, what: str) -> None:
+        """Note a job of the drill."""
+        self.jobs.append({"name": name, "job_id": job_id, "what": what})
+
+    def job_id(self, name: str) -> str:
+        """Return the id of a job by its name in the drill."""
+        return str(next(job["job_id"] for job in self.jobs if job["name"] == name))
+
+    def step(self, name: str, expected: Any, observed: Any) -> None:
+        """Note what was expected and what was seen."""
+        self.steps.append(
+            {"name": name, "expected": expected, "observed": observed, "ok": expected == observed}
+        )
+
+    def answer(self, report: dict[str, Any], services: Services) -> dict[str, Any]:
+        """Return the drill's document."""
+        jobs = []
+        for job in self.jobs:
+            status = services.status(job["job_id"])
+            jobs.append(
+                job
+                | {name: status[name] for name in ("state", "phase", "terminal_class")}
+                | {"reason": (status["reason"] or {}).get("code", "")}
+            )
+        passed = bool(self.steps) and all(step["ok"] for step in self.steps)
+        verdict = "pass" if passed else "fail"
+        return {"jobs": jobs, "steps": self.steps, "report": report, "verdict": verdict}

@@ -1,0 +1,34 @@
+"""A throw-away home for drills: short limits on the real clock, embedded, apart from everything."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+DRILL_LIMITS: Mapping[str, str] = {
+    "RECEIPTS_LIMIT_LEASE_TTL_S": "4",
+    "RECEIPTS_LIMIT_HEARTBEAT_S": "1",
+    "RECEIPTS_LIMIT_ITEM_TIMEOUT_S": "60",
+    "RECEIPTS_LIMIT_RETRY_BASE_S": "0.5",
+    "RECEIPTS_LIMIT_RETRY_CAP_S": "1",
+    "RECEIPTS_LIMIT_WAVE_TTL_S": "15",
+    "RECEIPTS_LIMIT_DELIVERY_RETRY_S": "0.2",
+    "RECEIPTS_LIMIT_OVERRUN_GRACE_S": "1",
+    "RECEIPTS_LIMIT_WORKER_TTL_S": "600",
+}
+# A drill never touches the server of the home it is started from.
+_NOT_INHERITED = ("RECEIPTS_POSTGRES_URL", "RECEIPTS_DRILL_PLAN", "RECEIPTS_DRILLS", "DAGSTER_HOME")
+
+
+@contextmanager
+def throwaway_environment(environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield the environment of an empty home that is removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="receipts-drill-"))
+    kept = {name: value for name, value in environ.items() if name not in _NOT_INHERITED}
+    try:
+        yield {**kept, **DRILL_LIMITS, "RECEIPTS_HOME": str(folder / "home")}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,66 @@
+"""The account of a home: counts, checks, export, report, and queries over what is published."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
+from receipt_pipeline.accounting.export import export_ledger
+from receipt_pipeline.accounting.publish import PublishedReport, publish_report
+from receipt_pipeline.accounting.query import read_published, run_query
+from receipt_pipeline.accounting.report_document import report_document
+from receipt_pipeline.core.check_outcome import CheckOutcome
+from receipt_pipeline.core.principals import Role, require
+from receipt_pipeline.home.orders import Orders
+from receipt_pipeline.ledger.counts import count_deliveries, count_jobs, count_review_tasks
+from receipt_pipeline.reconciliation.checks import CHECKS
+
+# Which asset each check stands on; Dagster's room makes one asset check of each.
+CHECK_ASSETS: Mapping[str, str] = {name: definition.asset for name, definition in CHECKS.items()} | {
+    name: definition.asset for name, definition in ACCOUNTING_CHECKS.items()
+}
+
+
+class AccountOrders(Orders):
+    """What the analyst and the operator ask of the account."""
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return counts of jobs per state, deliveries per outcome and tasks per state."""
+        with self.ledger.reading() as tx:
+            return {
+                "jobs": count_jobs(tx),
+                "notifications": count_deliveries(tx),
+                "review_tasks": count_review_tasks(tx),
+            }
+
+    def export_ledger(self) -> dict[str, int]:
+        """Export the ledger as Parquet in one snapshot; returns rows per table."""
+        return dict(export_ledger(self.accountant).rows)
+
+    def publish_report(self) -> PublishedReport:
+        """Build the report aside and publish it, under the lock that every publisher takes."""
+        return publish_report(self.accountant)
+
+    def report(self, *, cutoff: dt.datetime | None, published: bool) -> dict[str, Any]:
+        """Return the account as the ledger stands, or as it was published last."""
+        require(self.principal, Role.ANALYST, Role.OPERATOR)
+        if published:
+            return read_published(self.accountant)
+        return report_document(self.accountant, cutoff=cutoff)
+
+    def query_report(self, sql: str) -> list[dict[str, Any]]:
+        """Query the published report, read-only."""
+        require(self.principal, Role.ANALYST, Role.OPERATOR)
+        return run_query(self.accountant, sql)
+
+    def check(self, name: str) -> CheckOutcome:
+        """Run one asset check by its name."""
+        if name in CHECKS:
+            return CHECKS[name].run(self.reconciler)
+        return ACCOUNTING_CHECKS[name].run(self.accountant)
+
+    def check_all(self) -> dict[str, CheckOutcome]:
+        """Run every asset check."""
+        return {name: self.check(name) for name in CHECK_ASSETS}

@@ -1,0 +1,204 @@
+"""What people ask of a home and order it to do: submit, read, cancel, release, decide, review."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from receipt_pipeline.chain.release import shipped_releases
+from receipt_pipeline.core.envelope import DEFAULT_RELEASE
+from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
+from receipt_pipeline.core.failure_points import point
+from receipt_pipeline.core.job_lifecycle import JobState
+from receipt_pipeline.core.principals import Role, require
+from receipt_pipeline.core.reasons import FIELD_INVALID, NOT_FOUND, SCAN_MISSING, STATE_REFUSES
+from receipt_pipeline.effects.read_result import read_result
+from receipt_pipeline.home.passes import Passes
+from receipt_pipeline.home.samples import drop_samples
+from receipt_pipeline.intake.submit import submit_paths
+from receipt_pipeline.ledger.consume import close_review_task
+from receipt_pipeline.ledger.counts import list_review_tasks, unsettled_jobs
+from receipt_pipeline.ledger.endings import cancel_job
+from receipt_pipeline.ledger.investigations import (
+    InvestigationKind,
+    assign_investigation,
+    list_investigations,
+    read_investigation,
+    resolve_investigation,
+)
+from receipt_pipeline.ledger.losses import read_job
+from receipt_pipeline.ledger.releases import (
+    approve_release,
+    list_releases,
+    move_alias,
+    resolve_release,
+    retire_release,
+)
+from receipt_pipeline.ledger.status import list_jobs, read_status
+from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
+from receipt_pipeline.worker.at_once import classify_at_once
+
+
+class Orders(Passes):
+    """Questions and orders of the submitter, the operator and the reviewer."""
+
+    def submit(
+        self, paths: Sequence[Path], *, key: str | None, new: bool, release: str | None
+    ) -> list[dict[str, Any]]:
+        """Hand in manifests, folders and scans; returns one answer per delivery, a line per row."""
+        answers = submit_paths(
+            self.intake, paths, principal=self.principal, key=key, new=new, release=release
+        )
+        return [answer.as_document() for answer in answers]
+
+    def drop_samples(self) -> str:
+        """Drop the shipped samples and their manifest into the inbox; returns the manifest's key."""
+        return drop_samples(self.settings.shipped / "samples", self.settings.inbox / self.settings.tenant)
+
+    def status(self, job_id: str, *, audience: str = "customer") -> dict[str, Any]:
+        """Return a job's status document for one audience."""
+        self._may_read(job_id)
+        with self.ledger.reading() as tx:
+            return read_status(tx, job_id, tenant=self.settings.tenant, audience=audience)
+
+    def jobs(self, *, state: JobState | None = None) -> list[dict[str, Any]]:
+        """Return the tenant's jobs, newest first."""
+        require(self.principal, *Role)
+        with self.ledger.reading() as tx:
+            return list_jobs(tx, tenant=self.settings.tenant, state=state)
+
+    def result(self, job_id: str) -> dict[str, Any]:
+        """Return a closed job's items with fields and decisions, verified."""
+        self._may_read(job_id)
+        return read_result(self.effects, job_id, tenant=self.settings.tenant)
+
+    def unsettled(self, job_ids: Sequence[str]) -> list[str]:
+        """Return the terminal jobs whose tasks or notification have not had their turn."""
+        with self.ledger.reading() as tx:
+            return unsettled_jobs(tx, job_ids)
+
+    def classify_at_once(self, scan: Path, *, release: str | None) -> dict[str, Any]:
+        """Answer one scan now under what the release or alias means now; no job."""
+        require(self.principal, Role.SUBMITTER)
+        try:
+            data = scan.read_bytes()
+        except OSError as error:
+            raise InputRefused(SCAN_MISSING, pointer=scan.name) from error
+        return classify_at_once(
+            self.ledger, self.chains, data, release=release or DEFAULT_RELEASE, tenant=self.settings.tenant
+        )
+
+    def cancel(self, job_id: str) -> dict[str, Any]:
+        """Cancel an open job: says what stopped and what stands."""
+        with self.ledger.transaction() as tx:
+            job = read_job(tx, job_id)
+            require(self.principal, Role.SUBMITTER, Role.OPERATOR, record=job)
+            assert job is not None
+            point("cancel.before")
+            before = cancel_job(tx, job_id=job_id, limits=self.settings.limits)
+        point("cancel.after")
+        if before is None:
+            raise NotAllowed(STATE_REFUSES, job_id=job_id, state=job["state"])
+        status = self.status(job_id)
+        kept = status["items"]["classified"] + status["items"]["unchanged"] + status["items"]["rejected"]
+        sentence = (
+            f"{job_id} is canceled: {status['items']['cancelled']} items stopped, {kept} finished ones stay "
+            "readable; nothing of the job is sent on"
+        )
+        return status | {"sentence": sentence}
+
+    def _may_read(self, job_id: str) -> None:
+        with self.ledger.reading() as tx:
+            require(self.principal, *Role, record=read_job(tx, job_id))
+
+    # Releases.
+
+    def releases(self) -> list[dict[str, Any]]:
+        """Return every release with the aliases that point at it."""
+        with self.ledger.reading() as tx:
+            return list_releases(tx)
+
+    def release_named(self, name: str) -> str:
+        """Return the id of a shipped release by its template's alias or name."""
+        for shipped in shipped_releases(self.settings.shipped, image_digest=self.image_digest):
+            if name in (shipped.alias, shipped.name):
+                return shipped.release.release_id
+        raise NotFound(NOT_FOUND, release=name)
+
+    def approve_release(self, name: str) -> str:
+        """Approve a shipped release completed for this installation; returns its id."""
+        require(self.principal, Role.OPERATOR)
+        for shipped in shipped_releases(self.settings.shipped, image_digest=self.image_digest):
+            if name in (shipped.name, shipped.release.release_id):
+                with self.ledger.transaction() as tx:
+                    return approve_release(
+                        tx, shipped.release, name=shipped.name, approved_by=self.settings.caller
+                    )
+        raise NotFound(NOT_FOUND, release=name)
+
+    def promote_release(self, written: str, *, alias: str) -> str:
+        """Let an alias point at an approved release, named by name or id; returns its id."""
+        require(self.principal, Role.OPERATOR)
+        with self.ledger.transaction() as tx:
+            release_id = str(resolve_release(tx, written)["release_id"])
+            move_alias(tx, alias=alias, release_id=release_id, moved_by=self.settings.caller)
+            return release_id
+
+    def retire_release(self, written: str) -> str:
+        """Retire a release, named by name or id; returns its id."""
+        require(self.principal, Role.OPERATOR)
+        with self.ledger.transaction() as tx:
+            release_id = str(resolve_release(tx, written)["release_id"])
+            retire_release(tx, release_id=release_id, retired_by=self.settings.caller)
+            return release_id
+
+    # Investigations and review.
+
+    def investigations(self, *, only_open: bool) -> list[dict[str, Any]]:
+        """Return investigations, nearest deadline first."""
+        require(self.principal, Role.OPERATOR, Role.ANALYST)
+        with self.ledger.reading() as tx:
+            return list_investigations(tx, only_open=only_open)
+
+    def assign_investigation(self, investigation_id: str, *, owner: str) -> None:
+        """Give an investigation to an active principal."""
+        require(self.principal, Role.OPERATOR)
+        with self.ledger.transaction() as tx:
+            assign_investigation(
+                tx, investigation_id, owner=owner, by=self.settings.caller, limits=self.settings.limits
+            )
+
+    def resolve_investigation(
+        self, investigation_id: str, *, note: str, keep: str | None, withdraw: bool
+    ) -> None:
+        """Record a decision; a quarantine's also says which digest stands, or that none does."""
+        require(self.principal, Role.OPERATOR)
+        with self.ledger.reading() as tx:
+            row = read_investigation(tx, investigation_id)
+        divergent = row["kind"] == InvestigationKind.DIVERGENT_OUTPUT
+        if divergent != bool(keep or withdraw):
+            wanted = "--keep DIGEST or --withdraw" if divergent else "neither --keep nor --withdraw"
+            raise InputRefused(FIELD_INVALID, pointer="investigation", wanted=wanted)
+        if divergent and row["state"] == "open":
+            resolve_quarantine(
+                self.reconciler, job_id=row["job_id"], by=self.settings.caller, keep=keep, withdraw=withdraw
+            )
+            return
+        with self.ledger.transaction() as tx:
+            resolve_investigation(tx, investigation_id, resolution=note, by=self.settings.caller)
+
+    def review_tasks(self, *, only_open: bool, job_id: str | None = None) -> list[dict[str, Any]]:
+        """Return the tenant's review tasks, oldest first."""
+        require(self.principal, Role.REVIEWER, Role.OPERATOR)
+        with self.ledger.reading() as tx:
+            return list_review_tasks(tx, tenant=self.settings.tenant, only_open=only_open, job_id=job_id)
+
+    def finish_review_task(self, decision_id: str) -> None:
+        """Mark one open task as done."""
+        require(self.principal, Role.REVIEWER)
+        with self.ledger.transaction() as tx:
+            if not close_review_task(
+                tx, decision_id=decision_id, tenant=self.settings.tenant, by=self.settings.caller
+            ):
+                raise NotFound(NOT_FOUND, decision_id=decision_id)

@@ -1,0 +1,170 @@
+"""The one place where services meet adapters: opens the ledger, the store, and every room over them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.chain.image_digest import installed_image_digest
+from receipt_pipeline.chain.ocr import RapidOcrEngine
+from receipt_pipeline.chain.ocr_models import place_models
+from receipt_pipeline.chain.release import load_chain, shipped_releases, verify_release
+from receipt_pipeline.chain.stages import Chain
+from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.effects.channels.file_channel import FileChannel
+from receipt_pipeline.effects.services import EffectServices
+from receipt_pipeline.effects.status_documents import send_status_documents
+from receipt_pipeline.intake.releases import set_up_releases
+from receipt_pipeline.intake.services import Intake, status_document_location
+from receipt_pipeline.ledger.engine import Ledger, open_ledger
+from receipt_pipeline.ledger.releases import list_releases
+from receipt_pipeline.objects.store import LocalObjectStore, ObjectStore
+from receipt_pipeline.reconciliation.services import Reconciler
+from receipt_pipeline.settings import PACKAGE_ROOT, Settings
+from receipt_pipeline.worker.equipment import Worker
+
+# The watchdog and leases are per job; a wave stops taking up work this long after it began.
+_FOREVER = float("inf")
+
+
+@dataclass(slots=True)
+class Chains:
+    """Loads chains by their pins, once each, over one reader that is warmed up before the first claim."""
+
+    settings: Settings
+    image_digest: str
+    loaded: dict[str, Chain] = field(default_factory=dict)
+    engine: RapidOcrEngine | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, pins: Pins) -> Chain:
+        """Return the verified chain of the pins. Raises IdentityMismatch."""
+        with self.lock:
+            if pins.release_id not in self.loaded:
+                self.loaded[pins.release_id] = load_chain(
+                    pins, shipped=self.settings.shipped, image_digest=self.image_digest, engine=self._reader()
+                )
+            return self.loaded[pins.release_id]
+
+    def _reader(self) -> RapidOcrEngine:
+        if self.engine is None:
+            self.engine = RapidOcrEngine(place_models(self.settings.ocr_models))
+            self.engine.warm_up()
+        return self.engine
+
+    def warm_up(self) -> None:
+        """Load the reader's models now; their errors come at the first call, never at construction."""
+        with self.lock:
+            self._reader()
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Every room of one home, opened over the same ledger, objects and limits."""
+
+    settings: Settings
+    ledger: Ledger
+    objects: ObjectStore
+    image_digest: str
+    chains: Chains
+
+    @cached_property
+    def effects(self) -> EffectServices:
+        """Return what delivering and consuming work with."""
+        return EffectServices(
+            ledger=self.ledger,
+            objects=self.objects,
+            channel=FileChannel(self.settings.outbox),
+            outbox_root=self.settings.outbox,
+            limits=self.settings.limits,
+        )
+
+    @cached_property
+    def intake(self) -> Intake:
+        """Return what the doors of intake work with."""
+
+        def tell(job_id: str) -> None:
+            send_status_documents(self.effects, at_most=1, job_id=job_id)
+
+        return Intake(
+            ledger=self.ledger,
+            objects=self.objects,
+            limits=self.settings.limits,
+            home=self.settings.home,
+            status_location=status_document_location(self.settings.home),
+            after_accept=tell,
+        )
+
+    @cached_property
+    def reconciler(self) -> Reconciler:
+        """Return what reconciliation works with."""
+        return Reconciler(ledger=self.ledger, objects=self.objects, limits=self.settings.limits)
+
+    @cached_property
+    def accountant(self) -> Accountant:
+        """Return what accounting works with."""
+        return Accountant(ledger=self.ledger, report_root=self.settings.report, limits=self.settings.limits)
+
+    def worker(self, *, run_id: str, ends_at: float = _FOREVER) -> Worker:
+        """Return a worker of this process; it yields at its next boundary past `ends_at` (monotonic)."""
+        return Worker(
+            ledger=self.ledger,
+            objects=self.objects,
+            chains=self.chains,
+            limits=self.settings.limits,
+            owner=f"{platform.node()}:{os.getpid()}:{run_id or 'cli'}",
+            run_id=run_id,
+            stop_asked=lambda: time.monotonic() >= ends_at,
+        )
+
+    @property
+    def worker_id(self) -> str:
+        """Return the name under which this installation is registered as a worker."""
+        return f"{platform.node()}:{self.image_digest[:19]}"
+
+    def carried_releases(self) -> list[str]:
+        """Return the ids of approved releases that verify in this installation right now."""
+        with self.ledger.reading() as tx:
+            rows = list_releases(tx)
+        carried = []
+        for row in rows:
+            pins = Pins(**{name: row[name] for name in Pins.__slots__})
+            fault = verify_release(pins, shipped=self.settings.shipped, image_digest=self.image_digest)
+            if fault is None:
+                carried.append(str(row["release_id"]))
+        return carried
+
+    def close(self) -> None:
+        """Return every connection."""
+        self.ledger.close()
+
+
+R = TypeVar("R", bound=Rooms)
+
+
+def open_rooms(settings: Settings, kind: type[R]) -> R:
+    """Open a home: folders made, ledger migrated, shipped releases completed and approved.
+
+    Raises:
+        LedgerUnavailable: the database cannot be reached within the bound.
+    """
+    settings.home.mkdir(parents=True, exist_ok=True)
+    for folder in (settings.inbox / settings.tenant / "loose", settings.outbox / settings.tenant):
+        folder.mkdir(parents=True, exist_ok=True)
+    image_digest = settings.image_digest or installed_image_digest(PACKAGE_ROOT)
+    ledger = open_ledger(settings.ledger_url)
+    ledger.migrate()
+    set_up_releases(ledger, shipped_releases(settings.shipped, image_digest=image_digest))
+    return kind(
+        settings=settings,
+        ledger=ledger,
+        objects=LocalObjectStore(settings.objects),
+        image_digest=image_digest,
+        chains=Chains(settings, image_digest),
+    )

@@ -1,0 +1,112 @@
+"""Takes the pictures of docs/img from a served home: catalog, checks, a wave's run, the account.
+
+Run it as `python -m receipt_pipeline_tests.e2e.screenshots`; it serves a home of its own, submits
+drawn receipts, breaks one result object so that a check is red, and drives headless Chromium.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from receipt_pipeline.defs.hosting import Hosted, ask, hosted
+from receipt_pipeline.home import Services, open_services
+from receipt_pipeline.settings import read_settings
+from receipt_pipeline_tests.chromium import find_chromium
+from receipt_pipeline_tests.suite_results import PROJECT
+
+IMAGES = PROJECT / "docs" / "img"
+CHROMIUM_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+WAIT_S = 300
+SETTLE_MS = 6_000
+_RUNS = '{runsOrError(filter: {pipelineName: "classify_wave"}) {... on Runs {results {runId status}}}}'
+_LAUNCH = """mutation($job: String!) { launchRun(executionParams: {selector: {
+  repositoryLocationName: "receipts", repositoryName: "__repository__", jobName: $job}, runConfigData: {}})
+  { __typename ... on LaunchRunSuccess { run { runId } } } }"""
+_RUN = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
+
+
+def main() -> None:
+    """Serve, work, break one object, and take every picture."""
+    found = find_chromium(None)
+    if isinstance(found, str):
+        raise SystemExit(found)
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="receipts-pictures-") as folder:
+        settings = read_settings({**os.environ, "RECEIPTS_HOME": f"{folder}/home"})
+        services = open_services(settings)
+        with hosted(settings) as served:
+            _work(services)
+            _lose_one_object(services)
+            _account(served)
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=str(found), args=CHROMIUM_FLAGS)
+                page = browser.new_page(viewport={"width": 1500, "height": 1000})
+                _pictures(page, served)
+                browser.close()
+        services.close()
+
+
+def _work(services: Services) -> None:
+    key = services.drop_samples()
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        found = [job for job in services.jobs() if job["idempotency_key"] == key]
+        terminal = bool(found) and all(job["terminal_at"] for job in found)
+        if terminal and not services.unsettled([job["job_id"] for job in found]):
+            return
+        time.sleep(1)
+    raise SystemExit("the samples were not classified in time")
+
+
+def _lose_one_object(services: Services) -> None:
+    with services.ledger.reading() as tx:
+        from sqlalchemy import select
+
+        from receipt_pipeline.ledger.tables import jobs
+
+        key = tx.scalar(select(jobs.c.result_key).where(jobs.c.result_key.is_not(None)).limit(1))
+    services.objects.delete(str(key))
+
+
+def _account(served: Hosted) -> None:
+    launched: dict[str, Any] = ask(served.port, _LAUNCH, {"job": "accounting"})["launchRun"]
+    run_id = launched["run"]["runId"]
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        if ask(served.port, _RUN, {"id": run_id})["runOrError"]["status"] in ("SUCCESS", "FAILURE"):
+            return
+        time.sleep(1)
+
+
+def _pictures(page: Page, served: Hosted) -> None:
+    wave_run = ask(served.port, _RUNS)["runsOrError"]["results"][-1]["runId"]
+    pages = {
+        "asset-catalog": "/locations/receipts/asset-groups/account/list",
+        "asset-graph": "/locations/receipts/asset-groups/account/lineage",
+        "checks-red": "/assets/result_objects?view=checks&checkDetail=every_success_has_its_object",
+        "wave-gantt": f"/runs/{wave_run}",
+        "job-accounting": "/assets/job_accounting?view=overview",
+        "job-accounting-events": "/assets/job_accounting?view=events",
+        "sensors": "/automation",
+    }
+    for name, path in pages.items():
+        page.goto(f"{served.address}{path}")
+        page.wait_for_timeout(SETTLE_MS)
+        page.screenshot(path=IMAGES / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()

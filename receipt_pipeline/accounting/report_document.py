@@ -100,12 +100,13 @@ def _retried(tx: LedgerTransaction, facts: Facts) -> int:
     """Count jobs that were tried again after an attempt failed or was lost; yields are no retries."""
     later = attempts.alias("later")
     query = (
-        select(distinct(attempts.c.job_id))
+        select(attempts.c.job_id)
         .join(
             later,
             and_(later.c.job_id == attempts.c.job_id, later.c.lease_epoch > attempts.c.lease_epoch),
         )
         .where(attempts.c.outcome.in_(["failed", "lost"]))
+        .distinct()
     )
     return len(set(tx.execute(query).scalars()) & facts.sets.accepted)
 

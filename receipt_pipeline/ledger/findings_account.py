@@ -74,6 +74,7 @@ def account_sets(
             sets[JobState(row["state"])].add(job_id)
         if told - {row["state"]}:
             overlapping.add(job_id)
+    orphans = _orphans(tx, sets)  # Also puts each orphan into its set, so it comes before these are frozen.
     return AccountSets(
         as_of=as_of,
         accepted=frozenset(accepted),
@@ -81,7 +82,7 @@ def account_sets(
         in_flight=frozenset(in_flight),
         unresolved=tuple(sorted(unresolved)),
         unresolved_items=_unresolved_items(tx, as_of),
-        orphan_terminal=_orphans(tx, sets),
+        orphan_terminal=orphans,
         overlapping=tuple(sorted(overlapping)),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,16 @@ assert effect_tables.effects.metadata is metadata
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def fresh_urls(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+def fresh_urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
     """Two empty databases of one kind."""
     if request.param == "sqlite":
-        return [f"sqlite:///{tmp_path / name}.db" for name in ("one", "two")]
+        yield [f"sqlite:///{tmp_path / name}.db" for name in ("one", "two")]
+        return
     server = request.getfixturevalue("postgres_server")
     urls = [server.create_database() for _ in range(2)]
-    request.addfinalizer(lambda: [server.drop_database(url) for url in urls])
-    return urls
+    yield urls
+    for url in urls:
+        server.drop_database(url)
 
 
 def described(engine: sa.Engine) -> dict[str, Any]:

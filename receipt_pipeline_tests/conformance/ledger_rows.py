@@ -1,0 +1,104 @@
+"""Reads the rows that the conformance suite asserts on, and the invariants that hold after any test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import sqlalchemy as sa
+
+from receipt_pipeline.core.item_classes import ItemClass
+from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.ledger.effect_tables import effects, investigations, outbox, quarantine
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.tables import attempts, events, items, jobs, refused_writes
+
+TABLES_OF_A_JOB = (jobs, items, attempts, effects, outbox, quarantine, refused_writes)
+
+
+def all_rows(ledger: Ledger, table: sa.Table, job_id: str | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a table, of one job if it is named, in the order of their keys."""
+    query = sa.select(table).order_by(*table.primary_key.columns)
+    with ledger.reading() as tx:
+        return tx.rows(query if job_id is None else query.where(table.c.job_id == job_id))
+
+
+def job_row(ledger: Ledger, job_id: str) -> dict[str, Any]:
+    """Return the job's row."""
+    [row] = all_rows(ledger, jobs, job_id)
+    return row
+
+
+def event_kinds(ledger: Ledger, job_id: str) -> list[str]:
+    """Return what the journal says of a job, oldest first."""
+    return [row["kind"] for row in all_rows(ledger, events, job_id)]
+
+
+def item_classes(ledger: Ledger, job_id: str) -> list[str | None]:
+    """Return the class of each item, in order."""
+    return [row["item_class"] for row in all_rows(ledger, items, job_id)]
+
+
+def attempt_outcomes(ledger: Ledger, job_id: str) -> list[str | None]:
+    """Return the outcome of each attempt, oldest first; None for one that is open."""
+    return [row["outcome"] for row in all_rows(ledger, attempts, job_id)]
+
+
+def open_questions(ledger: Ledger, job_id: str) -> list[dict[str, Any]]:
+    """Return the open investigations about a job."""
+    return [row for row in all_rows(ledger, investigations, job_id) if row["state"] == "open"]
+
+
+def snapshot(ledger: Ledger, job_id: str) -> dict[str, list[dict[str, Any]]]:
+    """Return every row of a job but the journal's, to be compared byte for byte."""
+    return {table.name: all_rows(ledger, table, job_id) for table in TABLES_OF_A_JOB}
+
+
+def assert_invariants(ledger: Ledger, limits: ServiceLimits, *, yields: int = 0) -> None:
+    """Assert what no order of events may break, for every job of the ledger."""
+    for job in all_rows(ledger, jobs):
+        job_id = job["job_id"]
+        listed = all_rows(ledger, items, job_id)
+        assert len(listed) == job["items_requested"]
+        terminal = job["state"] in TERMINAL_STATES
+        assert event_kinds(ledger, job_id).count("terminal") == int(terminal)
+        assert job["latest_seq"] == max(row["seq"] for row in all_rows(ledger, events, job_id))
+        tried = all_rows(ledger, attempts, job_id)
+        _assert_attempts(job, tried, limits, yields=yields)
+        if terminal:
+            assert all(item["item_class"] is not None for item in listed)
+            assert all(attempt["closed_at"] is not None for attempt in tried)
+        if job["state"] == JobState.SUCCEEDED:
+            uploads = [r for r in all_rows(ledger, effects, job_id) if r["kind"] == "result_object"]
+            [kept] = [row for row in uploads if row["state"] == "committed"]
+            assert (kept["idempotency_key"], kept["expected_digest"]) == (
+                job["result_key"],
+                job["result_digest"],
+            )
+        if terminal:
+            _assert_owned(ledger, job_id, listed)
+        if job["phase"] in ("reconciling", "quarantined"):
+            assert open_questions(ledger, job_id)
+
+
+def _assert_attempts(
+    job: dict[str, Any], tried: list[dict[str, Any]], limits: ServiceLimits, *, yields: int
+) -> None:
+    epochs = [attempt["lease_epoch"] for attempt in tried]
+    assert epochs == sorted(set(epochs))
+    assert job["lease_epoch"] >= max(epochs, default=0)
+    work = [attempt for attempt in tried if attempt["kind"] == "work"]
+    bound = job["max_attempts"] + limits.item_losses_max * job["items_requested"] + yields
+    assert len(work) <= bound
+    assert len(tried) - len(work) <= limits.closing_attempts_max
+    assert job["attempts_spent"] == sum(attempt["spent_budget"] for attempt in tried) <= job["max_attempts"]
+
+
+def _assert_owned(ledger: Ledger, job_id: str, listed: Iterable[dict[str, Any]]) -> None:
+    unresolved = {item["item_id"] for item in listed if item["item_class"] == ItemClass.UNRESOLVED}
+    named: set[str] = set()
+    for question in all_rows(ledger, investigations, job_id):
+        if question["kind"] == "unresolved_items":
+            named |= set(question["evidence"]["item_ids"])
+    assert unresolved <= named

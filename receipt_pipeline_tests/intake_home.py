@@ -1,0 +1,123 @@
+"""A home for tests of intake: services over a test's ledger, scans, and manifests that name them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.principals import Principal, Role
+from receipt_pipeline.intake.inbox import SweepSummary, sweep_inbox
+from receipt_pipeline.intake.services import Intake, status_document_location, tell_nobody
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.tables import items, jobs, submission_rows, submissions
+from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline_tests.builders import CALLER, TENANT, approve
+
+PRINCIPAL = Principal(TENANT, CALLER, frozenset({Role.SUBMITTER}))
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def an_intake(
+    ledger: Ledger, home: Path, *, after_accept: Callable[[str], None] = tell_nobody, **limits: Any
+) -> Intake:
+    """Return the services of intake over a ledger in which the production release is approved."""
+    approve(ledger)
+    return Intake(
+        ledger=ledger,
+        objects=LocalObjectStore(home / "objects"),
+        limits=ServiceLimits(**limits),
+        home=home,
+        status_location=status_document_location(home),
+        after_accept=after_accept,
+    )
+
+
+def scan_bytes(number: int = 1) -> bytes:
+    """Return bytes that begin like a PNG; intake never decodes them."""
+    return PNG + f"scan {number}".encode()
+
+
+def hex_digest(data: bytes) -> str:
+    """Return the plain hex digest that manifests carry."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def put_scan(folder: Path, name: str, number: int = 1) -> dict[str, Any]:
+    """Write one scan and return the item that names it."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(scan_bytes(number))
+    return {"item_id": f"r-{number:03d}", "uri": name, "sha256": hex_digest(scan_bytes(number))}
+
+
+def job_document(folder: Path, *, count: int = 1, key: str = "job-1", **fields: Any) -> dict[str, Any]:
+    """Write so many scans into the folder and return a manifest that names them."""
+    listed = [put_scan(folder, f"scans/{number}.png", number) for number in range(1, count + 1)]
+    return {"contract": "receipt-job/v1", "idempotency_key": key, "items": listed} | fields
+
+
+def row_of(folder: Path, name: str, number: int, *, key: str | None = None) -> dict[str, Any]:
+    """Write one scan and return the batch row that names it."""
+    item = put_scan(folder, name, number)
+    return {"idempotency_key": key or f"row-{number}", "uri": name, "sha256": item["sha256"]}
+
+
+def as_bytes(document: Any) -> bytes:
+    """Return a document as JSON bytes."""
+    return json.dumps(document).encode()
+
+
+def batch_bytes(rows: list[dict[str, Any]], **fields: Any) -> bytes:
+    """Return a batch of rows as JSON bytes."""
+    return as_bytes({"contract": "receipt-batch/v1", "rows": rows} | fields)
+
+
+def drop(intake: Intake, name: str, document: Any, *, tenant: str = TENANT) -> Path:
+    """Put a manifest into a tenant's drop folder."""
+    path = intake.inbox / tenant / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(document if isinstance(document, bytes) else as_bytes(document))
+    return path
+
+
+def sweep(intake: Intake) -> SweepSummary:
+    """Run one pass with plenty of time."""
+    return sweep_inbox(intake, time_bound_s=60)
+
+
+def job_rows(ledger: Ledger) -> list[dict[str, Any]]:
+    """Return every job, oldest first."""
+    with ledger.reading() as tx:
+        return tx.rows(jobs.select().order_by(jobs.c.submitted_at, jobs.c.idempotency_key))
+
+
+def item_rows(ledger: Ledger) -> list[dict[str, Any]]:
+    """Return every item in order."""
+    with ledger.reading() as tx:
+        return tx.rows(items.select().order_by(items.c.job_id, items.c.ordinal))
+
+
+def submission_list(ledger: Ledger) -> list[dict[str, Any]]:
+    """Return every delivery in the order of arrival."""
+    with ledger.reading() as tx:
+        return tx.rows(submissions.select().order_by(submissions.c.received_at, submissions.c.submission_id))
+
+
+def row_list(ledger: Ledger) -> list[dict[str, Any]]:
+    """Return every decided row of every delivery."""
+    with ledger.reading() as tx:
+        return tx.rows(submission_rows.select().order_by(*submission_rows.primary_key))
+
+
+def names_in(folder: Path) -> set[str]:
+    """Return the files below a folder, relative to it."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def acknowledgements(intake: Intake, tenant: str = TENANT) -> list[dict[str, Any]]:
+    """Return the acknowledgements in a tenant's outbox, by file name."""
+    return [json.loads(path.read_text()) for path in sorted(intake.outbox(tenant).glob("*.ack.json"))]

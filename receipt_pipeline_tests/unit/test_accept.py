@@ -1,0 +1,461 @@
+"""Acceptance: replay first, scans verified while copied, one transaction, one answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from receipt_pipeline.core.canonical import digest_of, digest_of_bytes, is_digest
+from receipt_pipeline.core.errors import InputRefused, KeyConflict, NotAllowed, ObjectFault
+from receipt_pipeline.core.principals import Principal, Role
+from receipt_pipeline.core.reasons import STORAGE_FULL
+from receipt_pipeline.effects.channels.file_channel import FileChannel
+from receipt_pipeline.effects.services import EffectServices
+from receipt_pipeline.effects.status_documents import send_status_documents
+from receipt_pipeline.intake import accept as accepting
+from receipt_pipeline.intake import copying
+from receipt_pipeline.intake.accept import Acceptance, accept
+from receipt_pipeline.intake.services import Intake
+from receipt_pipeline.ledger.effect_tables import object_refs
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.releases import approve_release, move_alias
+from receipt_pipeline.ledger.status import decision_of, read_status
+from receipt_pipeline.ledger.tables import events
+from receipt_pipeline.objects.store import scan_key
+from receipt_pipeline_tests.builders import CALLER, RELEASE, TENANT
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.intake_home import (
+    PRINCIPAL,
+    an_intake,
+    as_bytes,
+    hex_digest,
+    item_rows,
+    job_document,
+    job_rows,
+    put_scan,
+    scan_bytes,
+)
+
+MINUTE_S = 60
+OTHER = dataclasses.replace(RELEASE, policy_revision=digest_of("another policy"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "folder"
+
+
+@pytest.fixture
+def intake(ledger: Ledger, home: Path) -> Intake:
+    return an_intake(ledger, home)
+
+
+def hand_in(intake: Intake, document: Any, folder: Path, **given: Any) -> Acceptance:
+    return accept(
+        intake, as_bytes(document), **({"principal": PRINCIPAL, "folder": folder, "door": "test"} | given)
+    )
+
+
+def refusal_of(intake: Intake, document: Any, folder: Path, **given: Any) -> tuple[str, str]:
+    with pytest.raises(InputRefused) as caught:
+        hand_in(intake, document, folder, **given)
+    assert job_rows(intake.ledger) == []
+    return caught.value.reason.code, caught.value.pointer
+
+
+def holders(ledger: Ledger) -> set[str]:
+    with ledger.reading() as tx:
+        return {row["holder"] for row in tx.rows(object_refs.select())}
+
+
+@pytest.mark.requirement("R002", "R003", "R004", "R005", "R013", "R016", "R040")
+def test_an_accepted_job_carries_pins_digests_limits_and_the_ledgers_time(
+    intake: Intake, folder: Path, clock: FakeClock
+) -> None:
+    limits = {
+        "max_queue_age_s": 3600,
+        "processing_timeout_s": 900,
+        "result_retention_s": 86_400,
+        "max_attempts": 2,
+    }
+    answer = hand_in(intake, job_document(folder, count=2, limits=limits), folder)
+    (job,) = job_rows(intake.ledger)
+    assert answer.pins == RELEASE.pins()
+    assert {job[name] for name in answer.pins.as_document()} == set(answer.pins.as_document().values())
+    pinned = (job["image_digest"], job["chain_revision"], job["risk_model_digest"], job["policy_revision"])
+    assert all(is_digest(digest) for digest in pinned)
+    assert job["submitted_at"] == clock.now() == answer.submitted_at
+    assert {name: job[name] for name in limits} == limits
+    assert [item["sha256"] for item in item_rows(intake.ledger)] == [
+        digest_of_bytes((folder / f"scans/{number}.png").read_bytes()) for number in (1, 2)
+    ]
+    assert (job["items_requested"], job["contract"]) == (2, "receipt-job/v1")
+    assert (job["tenant"], job["operation_class"]) == (TENANT, "receipt-classification")
+
+
+@pytest.mark.requirement("R001", "R031")
+def test_the_answer_says_where_to_ask_and_nothing_of_a_result(
+    ledger: Ledger, home: Path, folder: Path
+) -> None:
+    outbox = home / "outbox"
+    intake = an_intake(ledger, home)
+    effects = EffectServices(
+        ledger=ledger,
+        objects=intake.objects,
+        channel=FileChannel(outbox),
+        outbox_root=outbox,
+        limits=intake.limits,
+    )
+
+    def tell(job_id: str) -> None:
+        send_status_documents(effects, at_most=1, job_id=job_id)
+
+    answer = hand_in(dataclasses.replace(intake, after_accept=tell), job_document(folder), folder)
+    document = answer.as_document()
+    assert {
+        "job_id",
+        "submitted_at",
+        "status_location",
+        "state",
+        "pins",
+        "queue_deadline",
+        "replayed",
+    } <= set(document)
+    assert json.loads(Path(document["status_location"]).read_text())["job_id"] == answer.job_id
+    assert document["state"] == "accepted"
+    words = json.dumps(document).lower()
+    assert not any(
+        word in words for word in ("complete", "success", "clear", "score", "decision", "risk_ppm")
+    )
+
+
+@pytest.mark.requirement("R007", "R017")
+def test_nobody_gets_a_decision_out_of_an_accepted_job(intake: Intake, folder: Path) -> None:
+    answer = hand_in(intake, job_document(folder), folder)
+    with pytest.raises(AttributeError):
+        answer.score  # type: ignore[attr-defined]  # noqa: B018
+    with intake.ledger.reading() as tx:
+        status = read_status(tx, answer.job_id)
+    assert (status["state"], status["terminal_class"], status["result"]) == ("accepted", None, None)
+    assert [decision_of(item) for item in item_rows(intake.ledger)] == ["not_decided"]
+
+
+@pytest.mark.requirement("R012")
+def test_the_caller_is_the_principals_whatever_the_request_says(intake: Intake, folder: Path) -> None:
+    hand_in(intake, job_document(folder), folder)
+    assert [(job["caller"], job["tenant"]) for job in job_rows(intake.ledger)] == [(CALLER, TENANT)]
+    document = job_document(folder, key="other", caller="the boss")
+    with pytest.raises(InputRefused) as caught:
+        hand_in(intake, document, folder)
+    assert (caught.value.reason.code, caught.value.pointer) == ("FIELD.UNKNOWN.v1", "/caller")
+
+
+def test_a_principal_without_the_role_is_turned_away(intake: Intake, folder: Path) -> None:
+    for principal in (
+        Principal(TENANT, CALLER, frozenset({Role.ANALYST})),
+        Principal("", CALLER, frozenset({Role.SUBMITTER})),
+        Principal(TENANT, "", frozenset({Role.SUBMITTER})),
+    ):
+        with pytest.raises(NotAllowed) as caught:
+            hand_in(intake, job_document(folder), folder, principal=principal)
+        assert caught.value.reason.code == "NOT_PERMITTED.v1"
+    assert job_rows(intake.ledger) == []
+
+
+@pytest.mark.requirement("R018", "R021", "R025", "R086")
+def test_a_repeat_joins_the_first_job_and_opens_no_scan(
+    intake: Intake, folder: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = job_document(folder)
+    first = hand_in(intake, document, folder)
+    clock.advance(MINUTE_S)
+    (folder / "scans/1.png").unlink()
+
+    def opened(*given: Any, **named: Any) -> int:
+        raise AssertionError("a scan was opened for a repeat")
+
+    monkeypatch.setattr(copying, "open_confined", opened)
+    again = hand_in(intake, dict(reversed(document.items())), folder)
+    assert (first.replayed, again.replayed) == (False, True)
+    assert dataclasses.replace(again, replayed=False) == first
+    with intake.ledger.reading() as tx:
+        kinds = [row["kind"] for row in tx.rows(events.select().order_by(events.c.seq))]
+    assert kinds[-2:] == ["accepted", "replayed"]
+    assert len(job_rows(intake.ledger)) == 1
+
+
+@pytest.mark.requirement("R019", "R026")
+def test_a_used_key_with_another_request_is_a_conflict_that_names_fields_and_no_values(
+    intake: Intake, folder: Path
+) -> None:
+    document = job_document(folder)
+    first = hand_in(intake, document, folder)
+    changed = document | {"limits": {"max_attempts": 7}, "release": "2026-11"}
+    with pytest.raises(KeyConflict) as caught:
+        hand_in(intake, changed, folder)
+    assert (caught.value.reason.code, caught.value.pointer) == ("KEY.CONFLICT.v1", "/idempotency_key")
+    assert caught.value.facts["differing"] == ["limits.max_attempts", "release"]
+    assert caught.value.facts["job_id"] == first.job_id
+    same = document | {"limits": {"max_attempts": 3}, "effects": {}, "release": "production"}
+    assert hand_in(intake, same, folder).job_id == first.job_id
+    assert len(job_rows(intake.ledger)) == 1
+
+
+@pytest.mark.requirement("R028")
+def test_many_identical_requests_at_once_make_one_job(intake: Intake, folder: Path) -> None:
+    document = as_bytes(job_document(folder, count=2))
+
+    def once(_: int) -> Acceptance:
+        return accept(intake, document, principal=PRINCIPAL, folder=folder, door="test")
+
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(once, range(6)))
+    assert len({answer.job_id for answer in answers}) == 1
+    assert sorted(answer.replayed for answer in answers) == [False] + [True] * 5
+    assert len(job_rows(intake.ledger)) == 1
+    assert holders(intake.ledger) == {answers[0].job_id}
+
+
+def test_the_loser_of_a_race_answers_as_a_repeat(
+    intake: Intake, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = job_document(folder)
+    found, calls = accepting.find_replay, []
+    first = hand_in(intake, document, folder)
+
+    def blind_twice(tx: Any, **given: Any) -> Any:
+        # Neither before copying nor in its own transaction does the loser see the winner.
+        calls.append(1)
+        return None if len(calls) <= 2 else found(tx, **given)
+
+    monkeypatch.setattr(accepting, "find_replay", blind_twice)
+    loser = hand_in(intake, document, folder)
+    assert (loser.job_id, loser.replayed) == (first.job_id, True)
+    assert len(job_rows(intake.ledger)) == 1
+
+
+@pytest.mark.requirement("R029")
+def test_equal_file_names_with_other_bytes_are_two_jobs(intake: Intake, folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    for place, number in ((folder, 1), (other, 2)):
+        item = put_scan(place, "receipt.png", number)
+        document = {"contract": "receipt-job/v1", "idempotency_key": f"k-{number}", "items": [item]}
+        hand_in(intake, document, place)
+    assert {item["label"] for item in item_rows(intake.ledger)} == {"receipt.png"}
+    assert len({item["sha256"] for item in item_rows(intake.ledger)}) == len(job_rows(intake.ledger)) == 2
+
+
+@pytest.mark.requirement("R032")
+def test_bytes_under_the_same_path_may_change_after_acceptance(intake: Intake, folder: Path) -> None:
+    hand_in(intake, job_document(folder), folder)
+    (folder / "scans/1.png").write_bytes(scan_bytes(99))
+    (item,) = item_rows(intake.ledger)
+    assert intake.objects.read(scan_key(TENANT, item["sha256"])) == scan_bytes(1)
+
+
+@pytest.mark.requirement("R036")
+def test_moving_the_alias_changes_no_accepted_job(intake: Intake, folder: Path) -> None:
+    document = job_document(folder)
+    first = hand_in(intake, document, folder)
+    with intake.ledger.transaction() as tx:
+        approve_release(tx, OTHER, name="2026-12", approved_by="kim")
+        move_alias(tx, alias="production", release_id=OTHER.release_id, moved_by="kim")
+    assert hand_in(intake, document, folder).pins == first.pins == RELEASE.pins()
+    assert hand_in(intake, job_document(folder, key="later"), folder).pins == OTHER.pins()
+
+
+@pytest.mark.requirement("R014")
+def test_a_release_that_nobody_approved_is_refused(intake: Intake, folder: Path) -> None:
+    for release, code in ((OTHER.release_id, "RELEASE.UNAPPROVED.v1"), ("no-such", "RELEASE.UNKNOWN.v1")):
+        assert refusal_of(intake, job_document(folder, release=release), folder) == (code, "/release")
+
+
+@pytest.mark.requirement("R006")
+def test_the_queue_deadline_comes_from_the_cutoff_and_must_lie_ahead(
+    intake: Intake, folder: Path, clock: FakeClock
+) -> None:
+    margin_s = intake.limits.cutoff_margin_s
+    for seconds in (-MINUTE_S, 0, margin_s):
+        cutoff = (clock.now() + dt.timedelta(seconds=seconds)).isoformat()
+        document = job_document(folder, reconciliation_cutoff=cutoff)
+        assert refusal_of(intake, document, folder) == ("CUTOFF.PASSED.v1", "/reconciliation_cutoff")
+    cutoff = (clock.now() + dt.timedelta(seconds=margin_s + MINUTE_S)).isoformat()
+    answer = hand_in(intake, job_document(folder, reconciliation_cutoff=cutoff), folder)
+    assert answer.queue_deadline == clock.now() + dt.timedelta(seconds=MINUTE_S)
+
+
+def test_limits_that_can_hardly_be_met_are_accepted_with_a_warning(intake: Intake, folder: Path) -> None:
+    short = job_document(folder, count=2, limits={"processing_timeout_s": 3})
+    assert hand_in(intake, short, folder).warnings == ("LIMIT.TOO_SHORT.v1",)
+    alike = {"max_queue_age_s": 900, "processing_timeout_s": 900, "result_retention_s": 900}
+    answer = hand_in(intake, job_document(folder, key="alike", limits=alike), folder)
+    assert answer.warnings == ("LIMIT.ALL_EQUAL.v1",)
+
+
+@pytest.mark.requirement("R044")
+def test_the_same_envelope_days_later_selects_the_same_items(
+    intake: Intake, folder: Path, clock: FakeClock
+) -> None:
+    document = job_document(folder, count=3)
+    first = hand_in(intake, document, folder)
+    before = item_rows(intake.ledger)
+    clock.advance(3 * 86_400)
+    assert hand_in(intake, document, folder).job_id == first.job_id
+    assert item_rows(intake.ledger) == before
+
+
+@pytest.mark.requirement("R041")
+def test_scans_added_to_the_folder_later_do_not_join_an_accepted_job(intake: Intake, folder: Path) -> None:
+    listed = job_document(folder, count=2)["items"]
+    items = as_bytes(listed)
+    (folder / "items.json").write_bytes(items)
+    document = {
+        "contract": "receipt-job/v1",
+        "idempotency_key": "listed",
+        "items_ref": {"uri": "items.json", "sha256": hex_digest(items)},
+    }
+    first = hand_in(intake, document, folder)
+    grown = as_bytes([*listed, put_scan(folder, "scans/3.png", 3)])
+    (folder / "items.json").write_bytes(grown)
+    assert [item["item_id"] for item in item_rows(intake.ledger)] == ["r-001", "r-002"]
+    with pytest.raises(InputRefused) as caught:
+        hand_in(intake, document, folder)
+    assert (caught.value.reason.code, caught.value.pointer) == ("SCAN.DIGEST.v1", "/items_ref")
+    assert job_rows(intake.ledger)[0]["job_id"] == first.job_id
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"uri": "scans/9.png"}, "SCAN.MISSING.v1"),
+        ({"uri": "../1.png"}, "PATH.OUTSIDE.v1"),
+        ({"uri": "scans"}, "SCAN.UNREADABLE.v1"),
+        ({"sha256": "b" * 64}, "SCAN.DIGEST.v1"),
+        ({"size_bytes": 3}, "SCAN.SIZE.v1"),
+        ({"media_type": "image/jpeg"}, "SCAN.MEDIA_TYPE.v1"),
+    ],
+)
+def test_one_bad_item_refuses_the_whole_job_and_leaves_nothing_held(
+    intake: Intake, folder: Path, change: dict[str, Any], code: str
+) -> None:
+    document = job_document(folder, count=3)
+    document["items"][1] |= change
+    assert refusal_of(intake, document, folder) == (code, "/items/1/uri")
+    assert holders(intake.ledger) == set()
+
+
+def test_a_scan_as_stated_or_of_no_known_kind_is_accepted_by_its_bytes(intake: Intake, folder: Path) -> None:
+    document = job_document(folder)
+    document["items"][0] |= {"size_bytes": len(scan_bytes()), "media_type": "image/png"}
+    broken = b"no picture at all"
+    (folder / "broken.jpg").write_bytes(broken)
+    (folder / "empty.jpg").write_bytes(b"")
+    for name, data in (("broken.jpg", broken), ("empty.jpg", b"")):
+        item = {"item_id": name, "uri": name, "sha256": hex_digest(data), "media_type": "image/jpeg"}
+        document["items"].append(item)
+    hand_in(intake, document, folder)
+    told = [(item["size_bytes"], item["media_type"]) for item in item_rows(intake.ledger)]
+    assert told == [(len(scan_bytes()), "image/png"), (len(broken), ""), (0, "")]
+
+
+def test_a_scan_that_changes_while_it_is_read_is_refused(
+    intake: Intake, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = job_document(folder)
+    read = copying.os.read
+
+    def growing(handle: int, count: int) -> bytes:
+        data = read(handle, count)
+        if data:
+            with (folder / "scans/1.png").open("ab") as scan:
+                scan.write(b"more" * 300_000)
+            monkeypatch.undo()
+        return data
+
+    monkeypatch.setattr(copying.os, "read", growing)
+    assert refusal_of(intake, document, folder) == ("SCAN.CHANGING.v1", "/items/0/uri")
+
+
+def test_a_scan_beyond_the_limit_is_refused(intake: Intake, folder: Path) -> None:
+    small = dataclasses.replace(intake, scan_size_bytes_max=5)
+    assert refusal_of(small, job_document(folder), folder) == ("SCAN.TOO_LARGE.v1", "/items/0/uri")
+
+
+def test_a_full_disk_is_said_so_and_nothing_is_accepted(
+    intake: Intake, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any, **named: Any) -> None:
+        raise ObjectFault(STORAGE_FULL, key="scans")
+
+    monkeypatch.setattr(intake.objects, "copy_in", full)
+    with pytest.raises(ObjectFault) as caught:
+        hand_in(intake, job_document(folder), folder)
+    assert caught.value.reason.code == "STORAGE.FULL.v1"
+    monkeypatch.undo()
+    assert job_rows(intake.ledger) == []
+    assert hand_in(intake, job_document(folder), folder).replayed is False
+
+
+def test_scans_are_held_while_they_are_copied_and_by_their_job_afterwards(
+    intake: Intake, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    copied = accepting.copy_scans
+
+    def watching(*given: Any, **named: Any) -> Any:
+        seen.append(holders(intake.ledger))
+        return copied(*given, **named)
+
+    monkeypatch.setattr(accepting, "copy_scans", watching)
+    answer = hand_in(intake, job_document(folder), folder)
+    assert len(seen) == 1
+    assert len(seen[0]) == 1
+    assert holders(intake.ledger) == {answer.job_id}
+    assert seen[0] != {answer.job_id}
+
+
+def test_a_hold_that_was_lost_makes_acceptance_copy_again(
+    intake: Intake, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, rounds = accepting.copy_scans, []
+
+    def losing(*given: Any, **named: Any) -> Any:
+        stored = copied(*given, **named)
+        rounds.append(stored)
+        if len(rounds) == 1:
+            with intake.ledger.transaction() as tx:
+                tx.execute(object_refs.delete())
+            intake.objects.delete(scan_key(TENANT, stored[0].sha256))
+        return stored
+
+    monkeypatch.setattr(accepting, "copy_scans", losing)
+    hand_in(intake, job_document(folder), folder)
+    assert len(rounds) == 2
+    assert intake.objects.read(scan_key(TENANT, rounds[0][0].sha256)) == scan_bytes(1)
+
+
+def test_an_answer_does_not_depend_on_the_status_document(ledger: Ledger, home: Path, folder: Path) -> None:
+    told = []
+
+    def broken(job_id: str) -> None:
+        told.append(job_id)
+        raise ObjectFault(STORAGE_FULL)
+
+    answer = hand_in(an_intake(ledger, home, after_accept=broken), job_document(folder), folder)
+    assert told == [answer.job_id]
+
+
+def test_a_batch_is_no_single_job(intake: Intake, folder: Path) -> None:
+    document = {"contract": "receipt-batch/v1", "rows": [{"key": "k", "file": "a", "sha256": "a" * 64}]}
+    assert refusal_of(intake, document, folder) == ("CONTRACT.UNKNOWN.v1", "/contract")

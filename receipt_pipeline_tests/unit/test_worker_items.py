@@ -12,11 +12,17 @@ from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.pins import Pins, decision_id
-from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE, IDENTITY_MISMATCH, LEDGER_UNAVAILABLE
+from receipt_pipeline.core.reasons import (
+    ENGINE_OCR_UNAVAILABLE,
+    IDENTITY_MISMATCH,
+    IDENTITY_MISSING,
+    LEDGER_UNAVAILABLE,
+    Reason,
+)
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.releases import retire_release
 from receipt_pipeline.objects.store import LocalObjectStore
-from receipt_pipeline_tests.builders import RELEASE
+from receipt_pipeline_tests.builders import RELEASE, claimed
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain, scripted_outcome
@@ -215,15 +221,34 @@ def test_a_finished_job_of_a_retired_release_is_still_published(bench: WorkerBen
     assert bench.job(job_id)["terminal_class"] == "complete"
 
 
+def test_a_release_retired_after_a_worker_was_lost_closes_the_job(bench: WorkerBench) -> None:
+    job_id = bench.accept(items=2)
+    claimed(bench.ledger, job_id)
+    with bench.ledger.transaction() as tx:
+        retire_release(tx, release_id=RELEASE.release_id, retired_by="kim")
+    assert bench.work(job_id)[0].outcome == "claim_refused", "its worker may still live"
+    bench.clock.advance(PAST_RETRY_S)
+    [line] = bench.work(job_id)
+    assert (line.outcome, line.terminal_class) == ("closed", "identity_failed")
+    assert [row["outcome"] for row in bench.attempts(job_id)] == ["lost"]
+
+
 @pytest.mark.parametrize(
-    ("artefact", "state"),
-    [("risk_model", "failed"), ("policy", "failed"), ("image_digest", "accepted")],
+    ("artefact", "reason", "state"),
+    [
+        ("risk_model", IDENTITY_MISSING, "failed"),
+        ("policy", IDENTITY_MISMATCH, "failed"),
+        ("feature_contract", IDENTITY_MISMATCH, "failed"),
+        ("feature_contract", IDENTITY_MISSING, "accepted"),
+        ("image_digest", IDENTITY_MISMATCH, "accepted"),
+        ("chain_revision", IDENTITY_MISSING, "accepted"),
+    ],
 )
 def test_a_broken_artefact_fails_the_job_and_a_foreign_installation_leaves_it(
-    bench: WorkerBench, artefact: str, state: str
+    bench: WorkerBench, artefact: str, reason: Reason, state: str
 ) -> None:
     def load(pins: Pins) -> ScriptedChain:
-        raise IdentityMismatch(IDENTITY_MISMATCH, artefact=artefact)
+        raise IdentityMismatch(reason, artefact=artefact)
 
     job_id = bench.accept(items=1)
     [line] = bench.work(job_id, worker=bench.worker(chains=load))
@@ -231,7 +256,7 @@ def test_a_broken_artefact_fails_the_job_and_a_foreign_installation_leaves_it(
     assert line.outcome == ("closed" if state == "failed" else "not_carried")
     assert bench.attempts(job_id) == []
     if state == "failed":
-        assert (line.terminal_class, line.reason) == ("identity_failed", "IDENTITY.MISMATCH.v1")
+        assert (line.terminal_class, line.reason) == ("identity_failed", reason.code)
 
 
 @pytest.mark.requirement("R008")

@@ -26,9 +26,10 @@ SUBJECT_COLUMNS = ("job_id", "subject", "known_digest", "other_digest", "source"
 
 
 def unheld_divergence(tx: LedgerTransaction) -> Finding:
-    """Find subjects (`item:<ordinal>`, `result`) with two digests and no quarantine, open or resolved.
+    """Find subjects (`item:<ordinal>`, `result`) with two digests that no quarantine lists both.
 
-    Compared are refused late writes, intents of all attempts and deliveries with the committed line.
+    Compared are refused late writes, intents of all attempts and deliveries with the committed line. A
+    resolved quarantine settles the digests that it lists; another one is new evidence.
     """
     seen = _unheld()
     return find(
@@ -90,10 +91,18 @@ def held_divergence(tx: LedgerTransaction) -> Finding:
 
 def _unheld() -> sa.Subquery:
     candidates = sa.union_all(_refused_items(), _refused_results(), _intents(), _conflicts()).subquery("seen")
+    listed = cast(quarantine.c.digests, sa.String)
+
+    def lists(digest: ColumnElement[Any]) -> ColumnElement[bool]:
+        # Both databases know replace; it changes the text only where the digest is in it.
+        return func.replace(listed, digest, "") != listed
+
     known = exists(
-        select(quarantine.c.quarantine_id).where(
-            quarantine.c.job_id == candidates.c.job_id, quarantine.c.subject == candidates.c.subject
-        )
+        select(quarantine.c.quarantine_id)
+        .where(quarantine.c.job_id == candidates.c.job_id)
+        .where(quarantine.c.subject == candidates.c.subject)
+        .where(lists(candidates.c.other_digest))
+        .where(lists(candidates.c.known_digest))
     )
     return select(candidates).where(~known).subquery("unheld")
 

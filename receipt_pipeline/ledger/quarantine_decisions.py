@@ -133,6 +133,7 @@ def _in_question(
     decided = tx.row(
         select(quarantine.c.quarantine_id)
         .where(quarantine.c.job_id == job_id)
+        .where(quarantine.c.state == RESOLVED)
         .where(quarantine.c.resolution == resolution)
     )
     if decided is not None and not _still_applies(waiting, resolution):

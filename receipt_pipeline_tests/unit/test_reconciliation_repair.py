@@ -1,0 +1,469 @@
+"""Reconciliation repairs what time and lost workers left, asks about the rest, and may be repeated."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from receipt_pipeline.core.envelope import LimitsRequest
+from receipt_pipeline.core.errors import ObjectFault
+from receipt_pipeline.core.job_lifecycle import Phase
+from receipt_pipeline.core.reasons import (
+    EFFECT_GAP,
+    ITEMS_UNBALANCED,
+    OBJECT_UNEXPLAINED,
+    RESULT_MISSING,
+    TERMINAL_CONFLICT,
+    TERMINAL_MISSING,
+    Reason,
+)
+from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.claim import renew_lease
+from receipt_pipeline.ledger.endings import cancel_job
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.investigations import resolve_investigation
+from receipt_pipeline.ledger.releases import retire_release
+from receipt_pipeline.ledger.waves import register_worker, reserve_wave
+from receipt_pipeline.reconciliation.compare import compare
+from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger, sweep_objects
+from receipt_pipeline_tests.builders import RELEASE, an_outcome, claimed
+from receipt_pipeline_tests.fakes.failing_objects import PutFault
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, job_of
+from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan
+
+SHORT = LimitsRequest(max_queue_age_s=47, processing_timeout_s=100)
+
+
+@pytest.fixture
+def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
+    """An empty house."""
+    return ReconcileBench.build(ledger, clock, tmp_path)
+
+
+def assert_settled(house: ReconcileBench) -> None:
+    """Assert that another pass changes no row of any table, and so writes no event."""
+    before = house.snapshot()
+    again = reconcile(house.services)
+    assert house.snapshot() == before
+    assert not again.changed
+
+
+@pytest.mark.requirement("R046", "R047", "R052")
+def test_a_job_past_its_queue_deadline_expires_and_is_never_claimed(house: ReconcileBench) -> None:
+    job_id = house.bench.accept(key="late", limits=SHORT)
+    house.clock.advance(47)
+    assert reconcile_ledger(house.services).expired == ()
+    house.clock.advance(1)
+    assert reconcile_ledger(house.services).expired == (job_id,)
+
+    job = house.bench.job(job_id)
+    assert (job["state"], job["terminal_class"], job["reason_code"]) == (
+        "expired",
+        "expired",
+        "QUEUE.AGE_REACHED.v1",
+    )
+    house.bench.work(job_id)
+    assert (house.bench.attempts(job_id), house.bench.chain.asked) == ([], [])
+    assert_settled(house)
+
+
+def test_a_claim_between_finding_and_expiring_wins(house: ReconcileBench) -> None:
+    job_id = house.bench.accept(key="late", limits=SHORT)
+    house.clock.advance(48)
+
+    def claim_at_the_deadline() -> None:
+        house.clock.advance(-1)
+        claimed(house.ledger, job_id)
+
+    with ActingPlan({"expire.before": claim_at_the_deadline}):
+        assert reconcile_ledger(house.services).expired == ()
+    assert house.bench.job(job_id)["state"] == "running"
+
+
+def test_an_expired_lease_is_charged_once_and_a_renewal_in_between_wins(house: ReconcileBench) -> None:
+    lost, renewed = (house.bench.accept(key=key) for key in ("lost", "renewed"))
+    tokens = {job_id: claimed(house.ledger, job_id).token for job_id in (lost, renewed)}
+    house.clock.advance(house.limits.lease_ttl_s)
+
+    def renew() -> None:
+        with house.ledger.transaction() as tx:
+            pass_boundary(tx, tokens[renewed], finished=None, next_ordinal=0, limits=house.limits)
+
+    with ActingPlan({"takeover.before": renew}):
+        assert reconcile_ledger(house.services).taken_over == (lost,)
+    job = house.bench.job(lost)
+    assert (job["lease_epoch"], job["lease_owner"], job["attempts_spent"]) == (2, None, 1)
+    assert house.bench.attempts(lost)[0]["outcome"] == "lost"
+    assert house.bench.job(renewed)["lease_epoch"] == 1
+    assert_settled(house)
+
+
+@pytest.mark.requirement("R157")
+def test_an_overrun_job_is_taken_away_and_closed_with_what_was_finished(house: ReconcileBench) -> None:
+    job_id = house.bench.accept(key="slow", items=3, limits=SHORT)
+    job = claimed(house.ledger, job_id)
+    with house.ledger.transaction() as tx:
+        pass_boundary(tx, job.token, finished=None, next_ordinal=0, limits=house.limits)
+    finished = FinishedItem(ordinal=0, outcome=an_outcome(), invocations=1)
+    with house.ledger.transaction() as tx:
+        pass_boundary(tx, job.token, finished=finished, next_ordinal=1, limits=house.limits)
+    house.clock.advance(100 + house.limits.overrun_grace_s)
+    with house.ledger.transaction() as tx:
+        assert renew_lease(tx, job.token, lease_ttl_s=house.limits.lease_ttl_s)
+    assert reconcile(house.services).overrun == (job_id,)
+    assert_settled(house)
+
+    house.bench.work(job_id)
+    closed = house.bench.job(job_id)
+    assert (closed["state"], closed["terminal_class"]) == ("succeeded", "partial")
+    assert [item["item_class"] for item in house.bench.items(job_id)] == [
+        "classified",
+        "unresolved",
+        "expired",
+    ]
+    assert house.bench.chain.asked == []
+
+
+def test_a_retired_release_closes_what_nobody_carries(house: ReconcileBench) -> None:
+    carried = house.bench.accept(key="carried")
+    with house.ledger.transaction() as tx:
+        register_worker(tx, worker_id="w", release_ids=[RELEASE.release_id])
+        retire_release(tx, release_id=RELEASE.release_id, retired_by="kim")
+    assert reconcile_ledger(house.services).retired == ()
+
+    house.clock.advance(house.limits.worker_ttl_s + 1)
+    assert reconcile_ledger(house.services).retired == (carried,)
+    job = house.bench.job(carried)
+    assert (job["state"], job["terminal_class"], job["reason_code"]) == (
+        "failed",
+        "identity_failed",
+        "IDENTITY.RETIRED.v1",
+    )
+    assert_settled(house)
+
+
+def test_a_silent_wave_gives_its_jobs_back(house: ReconcileBench) -> None:
+    job_id = house.bench.accept(key="reserved")
+    with house.ledger.transaction() as tx:
+        register_worker(tx, worker_id="w", release_ids=[RELEASE.release_id])
+        wave = reserve_wave(tx, items_max=10, jobs_max=10, worker_ttl_s=house.limits.worker_ttl_s)
+    assert wave is not None
+    house.clock.advance(house.limits.wave_ttl_s)
+    assert reconcile_ledger(house.services).waves_closed == (wave.wave_id,)
+    assert house.bench.job(job_id)["wave_id"] is None
+    assert_settled(house)
+
+
+def hold_for_an_unknown_upload(house: ReconcileBench, *, faults: list[PutFault]) -> str:
+    """Spend a job's one attempt on an upload nobody knows the end of; return its id."""
+    job_id = house.bench.accept(key="unknown", limits=LimitsRequest(max_attempts=1))
+    house.bench.objects.put_faults.extend(faults)
+    house.bench.objects.blind_lookups = 1
+    house.bench.work(job_id)
+    assert house.bench.job(job_id)["phase"] == Phase.RECONCILING
+    assert ("unknown_effect", job_id) in house.asked()
+    return job_id
+
+
+@pytest.mark.requirement("R091", "R092", "R104")
+def test_an_upload_that_did_happen_is_found_and_published_without_another_put(house: ReconcileBench) -> None:
+    job_id = hold_for_an_unknown_upload(house, faults=[PutFault.ANSWER_LOST])
+    puts = list(house.bench.objects.puts)
+    house.bench.work(job_id)
+    assert house.bench.job(job_id)["phase"] == Phase.RECONCILING
+
+    assert reconcile(house.services).released == (job_id,)
+    assert_settled(house)
+    house.bench.work(job_id)
+    job = house.bench.job(job_id)
+    assert (job["state"], job["terminal_class"], job["reason_code"]) == ("succeeded", "complete", "")
+    assert house.bench.objects.puts == puts
+    assert len(house.bench.chain.asked) == 1
+
+    assert reconcile(house.services).questions_healed == 1
+    assert house.asked() == set()
+    assert_settled(house)
+
+
+@pytest.mark.requirement("R104")
+def test_an_upload_that_never_happened_is_abandoned_and_made_anew_from_the_checkpoints(
+    house: ReconcileBench,
+) -> None:
+    job_id = hold_for_an_unknown_upload(house, faults=[PutFault.REFUSED])
+    summary = reconcile_ledger(house.services)
+    assert (len(summary.uploads_decided), summary.released) == (1, (job_id,))
+    house.bench.work(job_id)
+    assert house.bench.job(job_id)["state"] == "succeeded"
+    assert [row["state"] for row in house.bench.effects(job_id)] == ["abandoned", "committed"]
+    assert len(house.bench.chain.asked) == 1
+
+
+def test_without_an_answer_from_the_store_the_job_stays_held_and_owned(house: ReconcileBench) -> None:
+    job_id = hold_for_an_unknown_upload(house, faults=[PutFault.ANSWER_LOST])
+    house.bench.objects.blind_lookups = 1
+    summary = reconcile_ledger(house.services)
+    assert (len(summary.uploads_unanswered), summary.released) == (1, ())
+    assert not summary.changed
+    assert house.check("every_accepted_job_is_terminal_or_owned").passed
+    assert house.bench.job(job_id)["phase"] == Phase.RECONCILING
+
+
+@pytest.mark.requirement("R112")
+def test_a_spent_closing_bound_is_renewed_only_by_a_person(house: ReconcileBench) -> None:
+    job_id = hold_for_an_unknown_upload(house, faults=[PutFault.REFUSED])
+    reconcile_ledger(house.services)
+    house.bench.objects.put_faults.append(PutFault.REFUSED)
+    house.bench.objects.blind_lookups = 100
+    for _ in range(house.limits.closing_attempts_max + 1):
+        house.bench.work(job_id)
+        house.clock.advance(PAST_RETRY_S)
+    assert house.bench.job(job_id)["phase"] == Phase.RECONCILING
+    assert ("unknown_effect", f"{job_id}:closing") in house.asked()
+
+    house.bench.objects.blind_lookups = 0
+    assert reconcile_ledger(house.services).released == ()
+    assert reconcile_ledger(house.services, granted=True).released == (job_id,)
+    house.bench.work(job_id)
+    assert house.bench.job(job_id)["state"] == "succeeded"
+    reconcile(house.services)
+    assert house.asked() == set()
+    assert house.check("attempts_within_budget").passed
+
+
+def test_an_intent_of_a_job_that_closed_without_it_is_decided(house: ReconcileBench) -> None:
+    job_id = house.bench.accept(key="canceled")
+
+    def cancel() -> None:
+        with house.ledger.transaction() as tx:
+            cancel_job(tx, job_id=job_id, limits=house.limits)
+
+    with ActingPlan({"upload.after": cancel}):
+        house.bench.work(job_id)
+    assert (house.bench.job(job_id)["state"], len(house.bench.stored_results(job_id))) == ("canceled", 1)
+    assert len(reconcile_ledger(house.services).uploads_decided) == 1
+    assert [row["state"] for row in house.bench.effects(job_id)] == ["abandoned"]
+    house.settle_effects()
+    house.clock.set(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=house.limits.orphan_grace_s))
+    assert house.check("no_object_without_success").passed
+    assert_settled(house)
+
+
+@pytest.mark.requirement("R080", "R139", "R156")
+def test_a_job_that_nobody_closes_gets_an_owned_question_that_ends_with_it(house: ReconcileBench) -> None:
+    job_id = house.bench.accept(key="stuck", limits=SHORT)
+    claimed(house.ledger, job_id)
+    house.clock.advance(100 + house.limits.overrun_grace_s)
+    assert reconcile_ledger(house.services).overrun == (job_id,)
+    assert house.questions() == []
+
+    house.clock.advance(house.limits.closing_attempts_max * house.limits.lease_ttl_s)
+    reconcile_ledger(house.services)
+    (question,) = house.questions()
+    assert (question["kind"], question["job_id"], question["reason_code"]) == (
+        "missing_terminal",
+        job_id,
+        TERMINAL_MISSING.code,
+    )
+    assert (question["owner"], question["last_safe_checkpoint"]) == ("operations", 0)
+    assert question["deadline_at"] == house.clock.now() + dt.timedelta(
+        seconds=house.limits.investigation_deadline_s
+    )
+    assert question["allowed_repair"]
+    assert_settled(house)
+
+    house.bench.work(job_id)
+    assert house.bench.job(job_id)["terminal_class"] == "timed_out"
+    reconcile(house.services)
+    assert ("missing_terminal", job_id) not in house.asked()
+
+
+def test_an_overdue_question_goes_to_the_escalation_once(house: ReconcileBench) -> None:
+    hold_for_an_unknown_upload(house, faults=[PutFault.ANSWER_LOST])
+    house.bench.objects.blind_lookups = 100
+    house.clock.advance(house.limits.investigation_deadline_s + 1)
+    with pytest.raises(ObjectFault, match=r"OBJECT\.UNREADABLE\.v1"):
+        house.bench.objects.digest("results/x/1-y")
+    reconcile_ledger(house.services)
+    assert {row["owner"] for row in house.questions() if row["kind"] == "unknown_effect"} == {
+        "operations-lead"
+    }
+    before = house.snapshot()
+    reconcile_ledger(house.services)
+    assert house.snapshot() == before
+
+
+@pytest.mark.requirement("R081", "R096", "R158")
+def test_a_missing_object_is_asked_about_and_the_question_ends_when_it_is_back(house: ReconcileBench) -> None:
+    job = house.settled(key="one")
+    path = house.path(job["result_key"])
+    kept = path.read_bytes()
+    path.unlink()
+    summary = sweep_objects(house.services)
+    assert summary.objects is not None
+    assert (summary.objects.faults, summary.questions_opened) == (1, 1)
+    (question,) = house.questions()
+    assert (question["kind"], question["subject"], question["job_id"], question["reason_code"]) == (
+        "missing_object",
+        job["result_key"],
+        job["job_id"],
+        RESULT_MISSING.code,
+    )
+    assert_settled(house)
+
+    path.write_bytes(kept)
+    assert sweep_objects(house.services).questions_healed == 1
+    (answered,) = house.questions(only_open=False)
+    assert (answered["state"], answered["resolved_by"]) == ("resolved", "system:reconcile")
+    assert house.bench.job(job["job_id"])["state"] == "succeeded"
+    assert_settled(house)
+
+    path.unlink()
+    sweep_objects(house.services)
+    assert house.asked() == {("missing_object", f"{job['result_key']}#2")}
+    assert_settled(house)
+
+
+@pytest.mark.requirement("R082")
+def test_a_notification_for_a_missing_object_is_not_acted_upon(house: ReconcileBench) -> None:
+    job = house.succeeded(key="one")
+    kept = house.path(job["result_key"]).read_bytes()
+    house.path(job["result_key"]).unlink()
+    house.settle_effects()
+    reconcile(house.services)
+    assert house.bench.effects(job["job_id"], "review_tasks")[0]["state"] != "committed"
+    assert ("missing_object", job["result_key"]) in house.asked()
+
+    house.path(job["result_key"]).write_bytes(kept)
+    house.settle_effects()
+    reconcile(house.services)
+    assert house.red_checks() == set()
+    assert house.asked() == set()
+
+
+@pytest.mark.requirement("R100")
+def test_an_altered_object_is_asked_about_with_both_digests(house: ReconcileBench) -> None:
+    job = house.settled(key="one")
+    path = house.path(job["result_key"])
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes().replace(b"clear", b"CLEAR", 1))
+    reconcile(house.services)
+    (question,) = house.questions()
+    assert (question["kind"], question["reason_code"]) == ("altered_object", "RESULT.MISMATCH.v1")
+    assert question["evidence"]["expected_digest"] == job["result_digest"]
+    assert question["evidence"]["found_digest"] != job["result_digest"]
+    assert_settled(house)
+
+
+def test_an_orphan_is_asked_about_until_it_is_removed_or_answered(house: ReconcileBench) -> None:
+    key = f"results/job_nobody/1-{'a' * 64}"
+    path = house.store_at(key, b"strange", age_s=house.limits.orphan_grace_s)
+    reconcile(house.services)
+    (question,) = house.questions()
+    assert (question["kind"], question["job_id"], question["reason_code"]) == (
+        "orphan_object",
+        None,
+        OBJECT_UNEXPLAINED.code,
+    )
+    assert not house.check("no_object_without_success").passed
+    assert_settled(house)
+
+    path.unlink()
+    reconcile(house.services)
+    assert house.asked() == set()
+
+    house.store_at(key, b"strange", age_s=house.limits.orphan_grace_s)
+    reconcile(house.services)
+    (question,) = house.questions()
+    assert question["subject"] == f"{key}#2"
+    with house.ledger.transaction() as tx:
+        resolve_investigation(tx, question["investigation_id"], resolution="kept: a drill's", by="kim")
+    reconcile(house.services)
+    assert house.check("no_object_without_success").passed
+    assert house.questions() == []
+    assert path.exists()
+    assert_settled(house)
+
+
+@pytest.mark.parametrize(
+    ("statement", "undo", "kind", "reason"),
+    [
+        (
+            "UPDATE items SET item_class = NULL WHERE job_id = :job AND ordinal = 0",
+            "UPDATE items SET item_class = 'classified' WHERE job_id = :job AND ordinal = 0",
+            "unbalanced",
+            ITEMS_UNBALANCED,
+        ),
+        (
+            "UPDATE events SET kind = 'withheld' WHERE job_id = :job AND kind = 'terminal'",
+            "UPDATE events SET kind = 'terminal' WHERE job_id = :job AND kind = 'withheld'",
+            "unbalanced",
+            TERMINAL_CONFLICT,
+        ),
+        (
+            "UPDATE outbox SET sends = 2 WHERE job_id = :job",
+            "UPDATE outbox SET sends = 1 WHERE job_id = :job",
+            "effect_gap",
+            EFFECT_GAP,
+        ),
+    ],
+)
+def test_what_only_a_person_can_settle_is_asked_once_and_heals_by_itself(
+    house: ReconcileBench, statement: str, undo: str, kind: str, reason: Reason
+) -> None:
+    job_id = house.settled(key="one")["job_id"]
+    house.edit(statement, job=job_id)
+    sweep_objects(house.services)
+    assert {(row["kind"], row["job_id"], row["reason_code"]) for row in house.questions()} >= {
+        (kind, job_id, reason.code)
+    }
+    assert_settled(house)
+
+    house.edit(undo, job=job_id)
+    reconcile(house.services)
+    assert house.asked() == set()
+
+
+@pytest.mark.requirement("R156", "R158")
+def test_a_house_full_of_trouble_is_settled_by_one_pass(house: ReconcileBench) -> None:
+    house.settled(key="fine")
+    missing = house.settled(key="missing")
+    house.path(missing["result_key"]).unlink()
+    house.bench.accept(key="expires", limits=SHORT)
+    claimed(house.ledger, house.bench.accept(key="lost"))
+    hold_for_an_unknown_upload(house, faults=[PutFault.ANSWER_LOST])
+    house.store_at("results/job_nobody/1-aa", b"strange", age_s=house.limits.orphan_grace_s)
+    house.clock.advance(house.limits.lease_ttl_s + 48)
+    assert not compare(house.services).agrees
+
+    summary = reconcile(house.services)
+    assert (len(summary.expired), len(summary.taken_over), len(summary.released)) == (1, 1, 1)
+    assert_settled(house)
+    assert all(row["owner"] == "operations" for row in house.questions())
+
+
+@pytest.mark.requirement("R054", "R079")
+def test_finding_repairs_nothing(house: ReconcileBench) -> None:
+    missing = house.settled(key="missing")
+    house.path(missing["result_key"]).unlink()
+    house.bench.accept(key="expires", limits=SHORT)
+    house.clock.advance(house.limits.overrun_grace_s + 48)
+    before = house.snapshot()
+    found = compare(house.services)
+    assert house.snapshot() == before
+    assert [fault.job_id for fault in found.faults] == [missing["job_id"]]
+    assert [row["job_id"] for row in found.findings["missing_terminal"].rows] == [
+        job_of(house, "expires")["job_id"]
+    ]
+
+
+def test_a_bound_of_no_escalation_leaves_the_owner(house: ReconcileBench) -> None:
+    hold_for_an_unknown_upload(house, faults=[PutFault.ANSWER_LOST])
+    house.bench.objects.blind_lookups = 100
+    house.limits = replace(house.limits, escalation="gone")
+    house.clock.advance(house.limits.investigation_deadline_s + 1)
+    reconcile_ledger(house.services)
+    assert {row["owner"] for row in house.questions()} == {"operations"}

@@ -27,6 +27,7 @@ LIBRARIES = (
     "pillow-heif",
 )
 DETECTOR_STEP_PX = 32
+USUAL_LENGTH_RATIO = 3.0
 # The height that the recognition model takes its lines in.
 RECOGNITION_HEIGHT_PX = 48
 TURN_PROBES_MAX = 8
@@ -45,12 +46,12 @@ def _library_versions() -> tuple[tuple[str, str], ...]:
 class OcrSettings:
     """What decides the reader's output beside the models; enters the chain revision.
 
-    `detector_pixels` is the area the page is scaled to for text detection; lines below
+    `detector_pixels` is the area that a page is scaled to for text detection; lines below
     `score_min` (0..1) are dropped. One thread always: more change the timing only, and cost throughput.
     """
 
     detector_pixels: int = 450_000
-    detector_side_px_max: int = 2400
+    detector_side_px_max: int = 4800
     recognition_batch: int = 1
     recognition_width_px_min: int = 96
     score_min: float = 0.5
@@ -127,22 +128,14 @@ class RapidOcrEngine:
 
     def _detect(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return the quadrangles of text, (n, 4, 2) in page pixels."""
-        height, width = pixels.shape[:2]
+        limit_type, limit_px = detector_limit(pixels.shape[1], pixels.shape[0], self.settings)
 
         def detect(reader: Any) -> Any:
-            # The detector fits the long side to this limit, in both directions when the page is small.
-            reader.text_det.limit_type = "max" if height * width > self.settings.detector_pixels else "min"
-            reader.text_det.limit_side_len = self._detector_side(width, height)
+            reader.text_det.limit_type, reader.text_det.limit_side_len = limit_type, limit_px
             return reader.text_det(_bgr(pixels)).boxes
 
         boxes = self._run(detect)
         return np.zeros((0, 4, 2), np.float32) if boxes is None else np.asarray(boxes, dtype=np.float32)
-
-    def _detector_side(self, width: int, height: int) -> int:
-        scale = math.sqrt(self.settings.detector_pixels / (width * height))
-        side = max(width, height) if scale <= 1 else min(width, height)
-        bounded = min(side * scale, self.settings.detector_side_px_max)
-        return max(DETECTOR_STEP_PX, round(bounded / DETECTOR_STEP_PX) * DETECTOR_STEP_PX)
 
     def _recognise(self, crops: list[NDArray[np.uint8]]) -> tuple[tuple[str, ...], tuple[float, ...]]:
         from rapidocr.ch_ppocr_rec import TextRecInput
@@ -189,6 +182,20 @@ def read_scan(scan: DecodedScan, engine: OcrEngine, *, on_page: Callable[[], Non
         sizes.append((page.pixels.shape[1], page.pixels.shape[0]))
         on_page()
     return Reading(tuple(lines), tuple(sizes))
+
+
+def detector_limit(width_px: int, height_px: int, settings: OcrSettings) -> tuple[str, int]:
+    """Return the detector's limit on a side: `max` shrinks the long one, `min` enlarges the short one.
+
+    The page is scaled to the area of the settings; a page longer than usual gets more of it, because
+    its print is as small as that of a short one.
+    """
+    long_px, short_px = max(width_px, height_px), min(width_px, height_px)
+    area = settings.detector_pixels * max(1.0, long_px / short_px / USUAL_LENGTH_RATIO)
+    scale = min(math.sqrt(area / (long_px * short_px)), settings.detector_side_px_max / long_px)
+    side = long_px if scale <= 1 else short_px
+    stepped = max(DETECTOR_STEP_PX, round(side * scale / DETECTOR_STEP_PX) * DETECTOR_STEP_PX)
+    return ("max" if scale <= 1 else "min"), stepped
 
 
 def in_reading_order(lines: list[TextLine]) -> tuple[TextLine, ...]:

@@ -7,7 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from receipt_pipeline.chain.ocr import OcrSettings, RapidOcrEngine, in_reading_order, read_scan
+from receipt_pipeline.chain.ocr import (
+    OcrSettings,
+    RapidOcrEngine,
+    detector_limit,
+    in_reading_order,
+    read_scan,
+)
 from receipt_pipeline.chain.ocr_models import OCR_MODELS, OcrModelFiles
 from receipt_pipeline.chain.values import DecodedScan, Page, TextLine
 from receipt_pipeline.core.errors import StageFailed
@@ -61,3 +67,19 @@ def test_a_model_that_is_no_model_gives_no_answer(tmp_path: Path) -> None:
     with pytest.raises(StageFailed) as caught:
         engine.warm_up()
     assert caught.value.reason.code == "ENGINE.OCR_UNAVAILABLE.v1"
+
+
+@pytest.mark.parametrize(
+    ("width_px", "height_px", "limit"),
+    [
+        (741, 1892, ("max", 1056)),
+        (420, 260, ("min", 512)),
+        (600, 6000, ("max", 3872)),
+        (1, 5000, ("max", 4800)),
+        (9000, 5000, ("max", 896)),
+    ],
+)
+def test_pages_are_scaled_to_one_area_and_long_ones_to_more(
+    width_px: int, height_px: int, limit: tuple[str, int]
+) -> None:
+    assert detector_limit(width_px, height_px, OcrSettings()) == limit

@@ -114,12 +114,12 @@ class DroppedFiles:
                 return self._wait(file, row, "it may still be written", {})
             judged = patience.judge(refusal) if parsed is None else refusal
             if judged is None:
-                return self._wait(file, row, refusal.explain(), patience.facts)
+                return self._wait(file, row, patience.why, patience.facts)
             return self._finish(file, row, parsed, error=judged)
         except KeyConflict as conflict:
             return self._finish(file, row, parsed, error=conflict)
         if left:
-            return self._wait(file, row, f"{left} of its rows wait for their scans", patience.facts)
+            return self._wait(file, row, patience.why, patience.facts)
         return self._finish(file, row, parsed)
 
     def _loose_scan(self, file: DroppedFile) -> SubmissionState:
@@ -144,10 +144,10 @@ class DroppedFiles:
         except InputRefused as refusal:
             judged = patience.judge(refusal)
             if judged is None:
-                return self._wait(file, row, refusal.explain(), None)
+                return self._wait(file, row, patience.why, None)
             return self._finish(file, row, None, error=judged)
         if left:
-            return self._wait(file, row, "it cannot be read yet", None)
+            return self._wait(file, row, patience.why, None)
         return self._finish(file, row, None, digest=f"sha256:{sha256}")
 
     def _finish(

@@ -36,6 +36,7 @@ class Patience:
         self._overdue = now - submission["received_at"] >= dt.timedelta(seconds=limits.missing_scans_s)
         self._before: dict[str, list[int]] = submission["facts"].get("still", {})
         self._still: dict[str, list[int]] = {}
+        self.why = "nothing"
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -43,7 +44,13 @@ class Patience:
         return {"still": self._still} if self._still else {}
 
     def judge(self, refusal: InputRefused) -> InputRefused | None:
-        """Return the refusal that stands, or None to look again in a later pass."""
+        """Return the refusal that stands, or None to look again in a later pass; `why` tells the last one."""
+        judged = self._judged(refusal)
+        if judged is None:
+            self.why = refusal.explain()
+        return judged
+
+    def _judged(self, refusal: InputRefused) -> InputRefused | None:
         if refusal.reason in MAY_STILL_COME:
             return self._incomplete(refusal) if self._overdue else None
         if refusal.reason in MAY_STILL_GROW:

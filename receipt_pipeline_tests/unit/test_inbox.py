@@ -1,0 +1,457 @@
+"""The drop folder: manifests and loose scans taken in, everything else left alone and made visible."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from receipt_pipeline.core.errors import ObjectFault
+from receipt_pipeline.core.reasons import STORAGE_FULL
+from receipt_pipeline.intake import moving
+from receipt_pipeline.intake.inbox import sweep_inbox
+from receipt_pipeline.intake.services import Intake
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline_tests.builders import TENANT
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.intake_home import (
+    acknowledgements,
+    an_intake,
+    as_bytes,
+    batch_bytes,
+    drop,
+    hex_digest,
+    item_rows,
+    job_document,
+    job_rows,
+    names_in,
+    put_scan,
+    row_list,
+    row_of,
+    scan_bytes,
+    submission_list,
+    sweep,
+)
+
+SETTLE_S = 10
+LIMIT_S = 900
+
+
+@pytest.fixture
+def intake(ledger: Ledger, tmp_path: Path) -> Intake:
+    return an_intake(ledger, tmp_path / "home")
+
+
+@pytest.fixture
+def place(intake: Intake) -> Path:
+    folder = intake.inbox / TENANT
+    folder.mkdir(parents=True)
+    return folder
+
+
+def states(intake: Intake) -> list[str]:
+    return [row["state"] for row in submission_list(intake.ledger)]
+
+
+def test_a_dropped_manifest_becomes_a_job_and_everything_moves_along(intake: Intake, place: Path) -> None:
+    drop(intake, "expenses.json", job_document(place, count=2))
+    summary = sweep(intake)
+    assert summary.counts == {"accepted": 1}
+    (job,) = job_rows(intake.ledger)
+    assert (job["tenant"], job["caller"], job["state"]) == (TENANT, "drop-folder", "accepted")
+    left = names_in(place)
+    assert len(left) == 3
+    assert all(name.startswith("accepted/") for name in left)
+    (answer,) = acknowledgements(intake)
+    assert answer["lines"][0]["acceptance"]["job_id"] == job["job_id"]
+    assert answer["counts"] == {"rows": 1, "accepted": 1, "joined": 0, "refused": 0, "conflicts": 0}
+    assert sweep(intake).counts == {}
+
+
+def test_manifests_in_sub_folders_take_their_scans_from_there(intake: Intake, place: Path) -> None:
+    drop(intake, "2026/november/batch.json", batch_bytes([row_of(place / "2026/november", "a.png", 1)]))
+    assert sweep(intake).counts == {"accepted": 1}
+    assert {name.split(".")[0] for name in names_in(place)} == {
+        "accepted/2026/november/a",
+        "accepted/2026/november/batch",
+    }
+
+
+def test_each_tenants_folder_is_that_tenants(intake: Intake) -> None:
+    for tenant in ("acme", "zenith"):
+        folder = intake.inbox / tenant
+        drop(intake, "same.json", job_document(folder, key="same"), tenant=tenant)
+    sweep(intake)
+    assert {job["tenant"] for job in job_rows(intake.ledger)} == {"acme", "zenith"}
+    assert len(acknowledgements(intake, "acme")) == len(acknowledgements(intake, "zenith")) == 1
+
+
+@pytest.mark.requirement("R021", "R025")
+def test_the_same_manifest_dropped_again_joins_and_is_counted(intake: Intake, place: Path) -> None:
+    document = job_document(place)
+    drop(intake, "first.json", document)
+    sweep(intake)
+    drop(intake, "second.json", as_bytes(document) + b"\n")
+    assert sweep(intake).counts == {"joined": 1}
+    assert len(job_rows(intake.ledger)) == 1
+    assert states(intake) == ["accepted", "joined"]
+    ids = {answer["lines"][0]["acceptance"]["job_id"] for answer in acknowledgements(intake)}
+    assert ids == {job_rows(intake.ledger)[0]["job_id"]}
+    submission_ids = {row["submission_id"] for row in submission_list(intake.ledger)}
+    assert submission_ids.isdisjoint(ids)
+
+
+def test_a_later_manifest_finds_a_scan_that_an_earlier_one_took_along(intake: Intake, place: Path) -> None:
+    item = put_scan(place, "a.png", 1)
+    document = {"contract": "receipt-job/v1", "idempotency_key": "one", "items": [item]}
+    drop(intake, "one.json", document)
+    sweep(intake)
+    drop(intake, "two.json", document | {"idempotency_key": "two"})
+    assert sweep(intake).counts == {"accepted": 1}
+    assert len(job_rows(intake.ledger)) == 2
+
+
+def test_a_manifest_waits_for_its_scans_and_is_accepted_once_when_they_come(
+    intake: Intake, place: Path, clock: FakeClock
+) -> None:
+    document = job_document(place, count=2)
+    (place / "scans/2.png").rename(place / "scans/2.png.part")
+    drop(intake, "expenses.json", document)
+    assert sweep(intake).counts == {"waiting": 1, "ignored": 1}
+    clock.advance(LIMIT_S - 1)
+    assert sweep(intake).counts == {"waiting": 1, "ignored": 1}
+    assert job_rows(intake.ledger) == []
+    told = json.loads((intake.outbox(TENANT) / "inbox.json").read_text())
+    assert "SCAN.MISSING.v1" in told["waiting"]["acme/expenses.json"]
+    (place / "scans/2.png.part").rename(place / "scans/2.png")
+    assert sweep(intake).counts == {"accepted": 1}
+    assert job_rows(intake.ledger)[0]["items_requested"] == 2
+
+
+def test_scans_that_never_come_end_in_a_refusal_beside_the_manifest(
+    intake: Intake, place: Path, clock: FakeClock
+) -> None:
+    document = job_document(place, count=2)
+    (place / "scans/2.png").unlink()
+    drop(intake, "expenses.json", document)
+    sweep(intake)
+    clock.advance(LIMIT_S)
+    assert sweep(intake).counts == {"refused": 1}
+    refused = {name for name in names_in(place) if name.startswith("refused/")}
+    (told,) = [name for name in refused if name.endswith(".refusal.json")]
+    line = json.loads((place / told).read_text())["lines"][0]
+    assert (line["reason"]["code"], line["pointer"]) == ("INBOX.INCOMPLETE.v1", "/items/1/uri")
+    assert line["reason"]["next_step"]
+    assert names_in(place) - refused == {"scans/1.png"}
+    assert sweep(intake).counts == {}
+    put_scan(place, "scans/2.png", 2)
+    drop(intake, "expenses.json", document)
+    assert sweep(intake).counts == {"accepted": 1}
+
+
+def test_a_scan_that_still_grows_is_waited_for(intake: Intake, place: Path, clock: FakeClock) -> None:
+    document = job_document(place)
+    (place / "scans/1.png").write_bytes(b"")
+    drop(intake, "expenses.json", document)
+    assert sweep(intake).counts == {"waiting": 1}
+    clock.advance(SETTLE_S - 1)
+    (place / "scans/1.png").write_bytes(scan_bytes()[:5])
+    assert sweep(intake).counts == {"waiting": 1}
+    clock.advance(SETTLE_S - 1)
+    assert sweep(intake).counts == {"waiting": 1}
+    (place / "scans/1.png").write_bytes(scan_bytes())
+    assert sweep(intake).counts == {"accepted": 1}
+    assert states(intake) == ["accepted"]
+
+
+def test_a_scan_that_stands_still_with_other_bytes_is_refused_after_the_settle_time(
+    intake: Intake, place: Path, clock: FakeClock
+) -> None:
+    document = job_document(place)
+    (place / "scans/1.png").write_bytes(scan_bytes(9))
+    drop(intake, "expenses.json", document)
+    assert sweep(intake).counts == {"waiting": 1}
+    clock.advance(SETTLE_S)
+    assert sweep(intake).counts == {"refused": 1}
+    assert row_list(intake.ledger)[0]["reason_code"] == "SCAN.DIGEST.v1"
+
+
+def test_rows_with_their_scans_do_not_wait_for_those_without(
+    intake: Intake, place: Path, clock: FakeClock
+) -> None:
+    rows = [row_of(place, f"{number}.png", number) for number in (1, 2, 3)]
+    (place / "2.png").unlink()
+    drop(intake, "batch.json", batch_bytes(rows))
+    assert sweep(intake).counts == {"waiting": 1}
+    assert len(job_rows(intake.ledger)) == 2
+    clock.advance(LIMIT_S)
+    assert sweep(intake).counts == {"accepted": 1}
+    (answer,) = acknowledgements(intake)
+    assert answer["counts"] == {"rows": 3, "accepted": 2, "joined": 0, "refused": 1, "conflicts": 0}
+    assert len(job_rows(intake.ledger)) == 2
+
+
+def test_a_half_written_manifest_waits_and_is_refused_only_when_it_stands_still(
+    intake: Intake, place: Path, clock: FakeClock
+) -> None:
+    whole = as_bytes(job_document(place))
+    path = drop(intake, "expenses.json", whole[:40])
+    assert sweep(intake).counts == {"waiting": 1}
+    clock.advance(SETTLE_S - 1)
+    path.write_bytes(whole[:60])
+    assert sweep(intake).counts == {"waiting": 1}
+    path.write_bytes(whole)
+    assert sweep(intake).counts == {"accepted": 1}
+    drop(intake, "cut.json", whole[:-5])
+    sweep(intake)
+    clock.advance(SETTLE_S)
+    assert sweep(intake).counts == {"refused": 1}
+    assert row_list(intake.ledger)[-1]["reason_code"] == "MANIFEST.NOT_JSON.v1"
+
+
+def test_a_manifest_without_an_end_of_its_own_must_stand_still_first(
+    intake: Intake, place: Path, clock: FakeClock
+) -> None:
+    row = row_of(place, "a.png", 1)
+    drop(intake, "batch.csv", f"key,file,sha256\n{row['idempotency_key']},a.png,{row['sha256']}\n".encode())
+    assert sweep(intake).counts == {"waiting": 1}
+    clock.advance(SETTLE_S)
+    assert sweep(intake).counts == {"accepted": 1}
+
+
+def test_a_loose_scan_becomes_a_job_once_it_stands_still(
+    intake: Intake, place: Path, clock: FakeClock
+) -> None:
+    scan = place / "loose/Beleg 7 (März).png"
+    put_scan(place, "loose/Beleg 7 (März).png")
+    assert sweep(intake).counts == {"waiting": 1}
+    clock.advance(SETTLE_S - 1)
+    scan.write_bytes(scan_bytes(1) + b"more")
+    assert sweep(intake).counts == {"waiting": 1}
+    clock.advance(SETTLE_S - 1)
+    assert sweep(intake).counts == {"waiting": 1}
+    clock.advance(1)
+    assert sweep(intake).counts == {"accepted": 1}
+    (item,) = item_rows(intake.ledger)
+    digest = hex_digest(scan_bytes(1) + b"more")
+    assert (item["item_id"], item["id_explicit"], item["label"]) == (digest[:16], False, scan.name)
+    assert job_rows(intake.ledger)[0]["idempotency_key"].startswith("derived-")
+    assert names_in(place) == {f"accepted/loose/Beleg 7 (März).{digest[:8]}.png"}
+
+
+def test_a_file_name_is_never_an_identity(intake: Intake, place: Path, clock: FakeClock) -> None:
+    for number in (1, 2, 1):
+        put_scan(place, "loose/receipt.png", number)
+        sweep(intake)
+        clock.advance(SETTLE_S)
+        sweep(intake)
+    assert len(job_rows(intake.ledger)) == 2
+    assert states(intake) == ["accepted", "accepted", "joined"]
+    assert len(names_in(place)) == 3
+
+
+def test_temporary_names_are_ignored_counted_and_recorded(
+    intake: Intake, place: Path, clock: FakeClock
+) -> None:
+    names = [
+        "a.png.part",
+        "b.crdownload",
+        "c.tmp",
+        "d.png~",
+        ".e.swp",
+        "~$f.png",
+        "Thumbs.db",
+        ".DS_Store",
+        "g.filepart",
+    ]
+    for name in names:
+        (place / "loose").mkdir(exist_ok=True)
+        (place / "loose" / name).write_bytes(b"x")
+        (place / name).write_bytes(b"x")
+    for _ in range(2):
+        summary = sweep(intake)
+        clock.advance(SETTLE_S)
+    assert summary.counts == {"ignored": 2 * len(names)}
+    assert set(summary.ignored) == {f"acme/{below}{name}" for name in names for below in ("", "loose/")}
+    assert states(intake) == ["ignored"] * len(summary.ignored)
+    (place / "loose/a.png.part").rename(place / "loose/a.png")
+    sweep(intake)
+    clock.advance(SETTLE_S)
+    assert sweep(intake).counts == {"accepted": 1, "ignored": 2 * len(names) - 1}
+    assert len(job_rows(intake.ledger)) == 1
+
+
+def test_pictures_that_no_manifest_names_are_listed_and_never_taken(
+    intake: Intake, place: Path, clock: FakeClock
+) -> None:
+    put_scan(place, "alone.png", 1)
+    waiting = row_of(place, "named.png", 2)
+    drop(intake, "batch.json", batch_bytes([waiting, row_of(place, "late.png", 3)]))
+    (place / "late.png").unlink()
+    for name in ("alone.png", "named.png"):
+        os.utime(place / name, (0, 0))
+    summary = sweep(intake)
+    assert summary.pictures == ("acme/alone.png",)
+    assert len(job_rows(intake.ledger)) == 1
+    told = json.loads((intake.outbox(TENANT) / "inbox.json").read_text())
+    assert told["pictures_without_manifest"] == ["acme/alone.png"]
+    clock.advance(LIMIT_S)
+    sweep(intake)
+    assert (place / "alone.png").is_file()
+
+
+def test_files_where_nothing_is_read_get_a_refusal_beside_them_once(intake: Intake, place: Path) -> None:
+    (intake.inbox / "lost.json").write_text("{}")
+    (place / "loose").mkdir()
+    (place / "loose/batch.csv").write_text("key")
+    (intake.inbox / "not a tenant").mkdir()
+    for _ in range(2):
+        assert sweep(intake).counts == {"misplaced": 3}
+    for beside in ("lost.json", "acme/loose/batch.csv", "not a tenant"):
+        told = json.loads((intake.inbox / f"{beside}.refusal.json").read_text())
+        assert told["code"] == "INBOX.MISPLACED.v1"
+        assert told["next_step"]
+    assert states(intake) == ["refused"] * 3
+    assert job_rows(intake.ledger) == []
+
+
+def test_links_are_never_followed(intake: Intake, place: Path, tmp_path: Path, clock: FakeClock) -> None:
+    outside = tmp_path / "outside"
+    document = job_document(outside)
+    (outside / "m.json").write_bytes(as_bytes(document))
+    (place / "loose").mkdir()
+    (place / "loose/link.png").symlink_to(outside / "scans/1.png")
+    (place / "link.json").symlink_to(outside / "m.json")
+    (place / "folder").symlink_to(outside)
+    for _ in range(2):
+        assert sweep(intake).counts == {"ignored": 3}
+        clock.advance(SETTLE_S)
+    assert job_rows(intake.ledger) == []
+    assert (outside / "scans/1.png").is_file()
+
+
+def test_a_bad_manifest_harms_no_sibling(intake: Intake, place: Path) -> None:
+    drop(intake, "a-bad.json", b'{"contract": "receipt-job/v9"}')
+    drop(intake, "b-good.json", job_document(place))
+    drop(
+        intake,
+        "c-outside.json",
+        job_document(place, key="out") | {"items": [put_scan(place, "x.png") | {"uri": "../x.png"}]},
+    )
+    assert sweep(intake).counts == {"accepted": 1, "refused": 2}
+    codes = [row["reason_code"] for row in row_list(intake.ledger)]
+    assert sorted(codes) == ["", "CONTRACT.UNKNOWN.v1", "PATH.OUTSIDE.v1"]
+
+
+def test_a_manifest_that_was_taken_back_while_it_waited_is_let_go(intake: Intake, place: Path) -> None:
+    document = job_document(place)
+    (place / "scans/1.png").unlink()
+    path = drop(intake, "expenses.json", document)
+    assert sweep(intake).counts == {"waiting": 1}
+    path.unlink()
+    assert sweep(intake).counts == {}
+    assert states(intake) == ["ignored"]
+
+
+def test_a_manifest_replaced_while_it_waited_counts_as_it_is_now(intake: Intake, place: Path) -> None:
+    document = job_document(place)
+    wrong = document | {"items": [document["items"][0] | {"uri": "scans/nowhere.png"}]}
+    drop(intake, "expenses.json", wrong)
+    assert sweep(intake).counts == {"waiting": 1}
+    drop(intake, "expenses.json", document)
+    assert sweep(intake).counts == {"accepted": 1}
+    assert states(intake) == ["ignored", "accepted"]
+
+
+def test_a_pass_killed_between_commit_and_moving_is_finished_by_the_next(
+    intake: Intake, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop(intake, "expenses.json", job_document(place))
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*given: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr("receipt_pipeline.intake.dropped.acknowledge", killed)
+    with pytest.raises(Killed):
+        sweep(intake)
+    assert "expenses.json" in names_in(place)
+    monkeypatch.undo()
+    assert sweep(intake).counts == {"accepted": 1}
+    assert states(intake) == ["accepted"]
+    assert len(job_rows(intake.ledger)) == len(acknowledgements(intake)) == 1
+    assert {name.split("/")[0] for name in names_in(place)} == {"accepted"}
+    assert acknowledgements(intake)[0]["lines"][0]["outcome"] == "accepted"
+
+
+def test_what_cannot_be_moved_is_remembered_and_not_handled_twice(
+    intake: Intake, place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(source: object, target: object) -> None:
+        raise PermissionError(13, "read-only")
+
+    monkeypatch.setattr(moving.os, "rename", refused)
+    drop(intake, "expenses.json", job_document(place))
+    drop(intake, "bad.json", b'{"contract": "x"}')
+    put_scan(place, "loose/a.png", 7)
+    for _ in range(3):
+        sweep(intake)
+        clock.advance(SETTLE_S)
+    assert sorted(states(intake)) == ["accepted", "accepted", "refused"]
+    assert len(job_rows(intake.ledger)) == 2
+    monkeypatch.undo()
+    sweep(intake)
+    assert {name.split("/")[0] for name in names_in(place)} == {"accepted", "refused"}
+
+
+def test_a_full_disk_breaks_the_pass_off_and_the_next_one_goes_on(
+    intake: Intake, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop(intake, "expenses.json", job_document(place))
+
+    def full(*given: Any, **named: Any) -> None:
+        raise ObjectFault(STORAGE_FULL)
+
+    monkeypatch.setattr(intake.objects, "copy_in", full)
+    with pytest.raises(ObjectFault):
+        sweep(intake)
+    assert (states(intake), job_rows(intake.ledger)) == (["waiting"], [])
+    monkeypatch.undo()
+    assert sweep(intake).counts == {"accepted": 1}
+
+
+def test_a_pass_stops_at_its_time_bound_and_the_next_goes_on(intake: Intake, place: Path) -> None:
+    drop(
+        intake, "batch.json", batch_bytes([row_of(place, f"{number}.png", number) for number in range(1, 9)])
+    )
+    assert sweep_inbox(intake, time_bound_s=0).finished is False
+    assert job_rows(intake.ledger) == []
+    passes = 0
+    while not sweep_inbox(intake, time_bound_s=0.02).finished:
+        passes += 1
+        assert passes < 50
+    assert len(job_rows(intake.ledger)) == 8
+    assert states(intake) == ["accepted"]
+
+
+def test_a_second_sweep_of_the_same_home_steps_back(intake: Intake, place: Path) -> None:
+    drop(intake, "expenses.json", job_document(place))
+    with FileLock(intake.home / "inbox.lock"):
+        assert sweep(intake).finished is False
+    assert job_rows(intake.ledger) == []
+    assert sweep(intake).counts == {"accepted": 1}
+
+
+def test_new_deliveries_are_not_kept_waiting_by_old_ones(intake: Intake, place: Path) -> None:
+    late = job_document(place, key="late")
+    late["items"][0]["uri"] = "scans/missing.png"
+    drop(intake, "zzz-waiting.json", late)
+    sweep(intake)
+    drop(intake, "aaa-early.json", job_document(place, key="early"))
+    assert sweep(intake).counts == {"accepted": 1, "waiting": 1}

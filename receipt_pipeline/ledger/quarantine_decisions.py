@@ -9,19 +9,14 @@ from sqlalchemy import func, select, update
 
 from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
 from receipt_pipeline.core.errors import InputRefused, NotAllowed
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, CloseCause, JobState, Phase
+from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, CloseCause, Phase
 from receipt_pipeline.core.leases import FencingToken
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import (
     QUARANTINE_DIGEST_UNKNOWN,
     QUARANTINE_NOT_HELD,
-    RESULT_NONE,
-    RESULT_NOT_READY,
-    RESULT_QUARANTINED,
-    RESULT_RETIRED,
     RESULT_WITHDRAWN,
     STATE_REFUSES,
-    Reason,
 )
 from receipt_pipeline.ledger.closing import VerifiedResult
 from receipt_pipeline.ledger.commit import commit_result
@@ -106,22 +101,6 @@ def withdraw_output(tx: LedgerTransaction, *, job_id: str, by: str, limits: Serv
 
 
 _UNDECIDED = (EffectState.INTENDED, EffectState.UNKNOWN)
-
-
-def result_refusal(tx: LedgerTransaction, job: dict[str, Any]) -> Reason | None:
-    """Return why a job's result is not served, None when it may be read and verified."""
-    rows = tx.rows(
-        select(quarantine.c.state, quarantine.c.resolution).where(quarantine.c.job_id == job["job_id"])
-    )
-    if any(row["state"] == OPEN for row in rows):
-        return RESULT_QUARANTINED
-    if any(row["resolution"] == WITHDRAW for row in rows):
-        return RESULT_WITHDRAWN
-    if job["state"] not in TERMINAL_STATES:
-        return RESULT_NOT_READY
-    if job["state"] != JobState.SUCCEEDED:
-        return RESULT_NONE
-    return RESULT_RETIRED if job["result_purged_at"] is not None else None
 
 
 def _in_question(

@@ -13,21 +13,25 @@ def expire_results(services: Reconciler) -> list[str]:
     A crash after the tombstone is finished by the next pass: the tombstone is the decision.
 
     Returns:
-        The ids of the jobs that were purged, oldest first.
+        The ids of the jobs that were purged.
     Raises:
         ObjectFault: the store refused a deletion; it is tried again by the next pass.
     """
     with services.ledger.reading() as tx:
         begun = buried_but_unpurged(tx, at_most=JOBS_BATCH_MAX)
         due = due_results(tx, at_most=JOBS_BATCH_MAX)
-    keys: dict[str, list[str]] = {}
+    left: dict[str, list[str]] = {}
     for row in begun:
-        keys.setdefault(row["job_id"], []).append(row["object_key"])
+        left.setdefault(row["job_id"], []).append(row["object_key"])
+    purged = [job_id for job_id, keys in left.items() if _purge(services, job_id, keys)]
     for job_id in due:
-        if job_id not in keys:
-            with services.ledger.transaction() as tx:
-                keys[job_id] = bury_result(tx, job_id=job_id)
-    return [job_id for job_id, listed in keys.items() if listed and _purge(services, job_id, listed)]
+        if job_id in left:
+            continue
+        with services.ledger.transaction() as tx:
+            keys = bury_result(tx, job_id=job_id)
+        if keys and _purge(services, job_id, keys):
+            purged.append(job_id)
+    return purged
 
 
 def _purge(services: Reconciler, job_id: str, keys: list[str]) -> bool:

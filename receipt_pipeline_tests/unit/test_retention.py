@@ -1,0 +1,180 @@
+"""Results are purged after their retention: tombstone first, record kept, nothing that is held."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from receipt_pipeline.core.envelope import LimitsRequest
+from receipt_pipeline.core.errors import NotAllowed
+from receipt_pipeline.core.reasons import RESULT_RETIRED
+from receipt_pipeline.effects.read_result import read_result
+from receipt_pipeline.ledger import effect_tables
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.object_records import bury, hold_objects
+from receipt_pipeline.reconciliation.repair import reconcile
+from receipt_pipeline.reconciliation.retention import expire_results
+from receipt_pipeline_tests.builders import TENANT
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
+from receipt_pipeline_tests.fakes.worker_bench import ActingPlan
+
+RETENTION_S = 86_400
+
+
+class Killed(BaseException):
+    """Ends a pass where a crash would."""
+
+
+@pytest.fixture
+def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
+    """An empty house."""
+    return ReconcileBench.build(ledger, clock, tmp_path)
+
+
+def old(house: ReconcileBench, *, key: str = "old", retention_s: int = RETENTION_S) -> dict[str, Any]:
+    """Settle a job and let exactly its retention pass."""
+    job = house.settled(key=key, limits=LimitsRequest(result_retention_s=retention_s))
+    house.clock.advance(retention_s)
+    return job
+
+
+@pytest.mark.requirement("R050", "R129")
+def test_after_its_retention_the_payload_is_gone_and_the_record_stays(house: ReconcileBench) -> None:
+    job = old(house)
+    house.clock.advance(-1)
+    assert expire_results(house.services) == []
+    house.clock.advance(1)
+    assert expire_results(house.services) == [job["job_id"]]
+
+    assert not house.path(job["result_key"]).exists()
+    kept = house.bench.job(job["job_id"])
+    changed = {name for name in kept if kept[name] != job[name]}
+    assert changed == {"result_purged_at", "latest_seq"}
+    assert kept["result_purged_at"] == house.clock.now()
+    for item in house.bench.items(job["job_id"]):
+        assert (item["fields"], item["evidence"]) == (None, None)
+        assert (item["item_class"], item["decision"]) == ("classified", "clear")
+        assert item["outcome_digest"]
+        assert item["decision_id"]
+    [tombstone] = house.bench.rows(effect_tables.tombstones, job["job_id"])
+    assert (tombstone["object_key"], tombstone["digest"]) == (job["result_key"], job["result_digest"])
+    with pytest.raises(NotAllowed, match=r"RESULT\.RETENTION_PASSED\.v1") as refusal:
+        read_result(house.effects, job["job_id"], tenant=TENANT)
+    assert refusal.value.reason == RESULT_RETIRED
+
+
+@pytest.mark.requirement("R050")
+def test_a_purge_is_explained_and_repeating_it_changes_nothing(house: ReconcileBench) -> None:
+    old(house)
+    expire_results(house.services)
+    assert house.red_checks() == set()
+    reconcile(house.services)
+    before = house.snapshot()
+    assert expire_results(house.services) == []
+    reconcile(house.services)
+    assert house.snapshot() == before
+
+
+def test_what_is_inside_its_retention_stays(house: ReconcileBench) -> None:
+    old(house)
+    younger = house.settled(key="younger", limits=LimitsRequest(result_retention_s=RETENTION_S))
+    longer = house.settled(key="longer", limits=LimitsRequest(result_retention_s=2**31 - 1))
+    assert len(expire_results(house.services)) == 1
+    for job in (younger, longer):
+        assert house.path(job["result_key"]).exists()
+        assert house.bench.job(job["job_id"])["result_purged_at"] is None
+
+
+@pytest.mark.parametrize(
+    ("hold", "let_go"),
+    [
+        (
+            "UPDATE effects SET state = 'intended' WHERE job_id = :job AND kind = 'review_tasks'",
+            "UPDATE effects SET state = 'committed' WHERE job_id = :job AND kind = 'review_tasks'",
+        ),
+        (
+            "UPDATE effects SET required = (1 = 1), state = 'failed' WHERE job_id = :job"
+            " AND kind = 'notification'",
+            "UPDATE effects SET state = 'committed' WHERE job_id = :job AND kind = 'notification'",
+        ),
+        (
+            "INSERT INTO quarantine (quarantine_id, job_id, subject, digests, before_terminal, state,"
+            " opened_at, investigation_id) VALUES ('q', :job, 'result', '[]', (1 = 0), 'open', 0, 'i')",
+            "UPDATE quarantine SET state = 'resolved' WHERE job_id = :job",
+        ),
+        (
+            "INSERT INTO investigations (investigation_id, job_id, kind, subject, owner, escalation, state,"
+            " opened_at, deadline_at, reason_code, suspected_effect, allowed_repair, evidence)"
+            " VALUES ('i', :job, 'effect_gap', 's', 'o', 'e', 'open', 0, 0, 'r', '', '', '{}')",
+            "UPDATE investigations SET state = 'resolved' WHERE job_id = :job",
+        ),
+        (
+            "UPDATE jobs SET parent_job_id = :job WHERE idempotency_key = 'child'",
+            "UPDATE jobs SET parent_job_id = NULL WHERE parent_job_id = :job",
+        ),
+    ],
+    ids=["unconsumed decision", "required effect", "quarantine", "question", "open child"],
+)
+def test_what_something_still_needs_is_never_purged(house: ReconcileBench, hold: str, let_go: str) -> None:
+    job = old(house)
+    house.bench.accept(key="child")
+    house.edit(hold, job=job["job_id"])
+    assert expire_results(house.services) == []
+    assert house.path(job["result_key"]).exists()
+
+    house.edit(let_go, job=job["job_id"])
+    assert expire_results(house.services) == [job["job_id"]]
+
+
+def test_a_held_object_is_never_purged(house: ReconcileBench) -> None:
+    job = old(house)
+    with house.ledger.transaction() as tx:
+        hold_objects(tx, [job["result_key"]], holder="audit", hold_kind="audit")
+        hold_objects(tx, [job["result_key"]], holder="audit", hold_kind="audit")
+    assert expire_results(house.services) == []
+
+
+def test_a_hold_that_comes_between_finding_and_burying_wins(house: ReconcileBench) -> None:
+    first, second = old(house, key="first", retention_s=100), old(house, key="second", retention_s=100)
+
+    def hold_the_other() -> None:
+        with house.ledger.transaction() as tx:
+            hold_objects(tx, [second["result_key"]], holder="audit", hold_kind="audit")
+
+    with ActingPlan({"retention.before": hold_the_other}):
+        purged = expire_results(house.services)
+    assert purged == [first["job_id"]]
+    assert house.path(second["result_key"]).exists()
+
+
+@pytest.mark.requirement("R050")
+@pytest.mark.parametrize("place", ["retention.before", "retention.after"])
+def test_a_crash_between_tombstone_and_record_is_finished_by_the_next_pass(
+    house: ReconcileBench, place: str
+) -> None:
+    job = old(house)
+
+    def die() -> None:
+        raise Killed
+
+    with pytest.raises(Killed), ActingPlan({place: die}):
+        expire_results(house.services)
+    assert house.bench.job(job["job_id"])["result_purged_at"] is None
+    assert house.check("every_success_has_its_object").passed
+    assert house.path(job["result_key"]).exists() == (place == "retention.before")
+
+    assert expire_results(house.services) == [job["job_id"]]
+    assert not house.path(job["result_key"]).exists()
+    assert house.red_checks() == set()
+
+
+def test_a_tombstone_is_written_once(house: ReconcileBench) -> None:
+    for digest in ("sha256:first", "sha256:second"):
+        with house.ledger.transaction() as tx:
+            bury(tx, object_key="results/a/1-b", job_id=None, reason="TEST.v1", digest=digest)
+    with house.ledger.reading() as tx:
+        assert [row["digest"] for row in tx.rows(select(effect_tables.tombstones))] == ["sha256:first"]

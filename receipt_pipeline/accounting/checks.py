@@ -24,8 +24,8 @@ FINDINGS_QUERY = "SELECT * FROM account_findings WHERE NOT (owned OR answered) O
 # Where sequence order is not commit order, a job may be committed just after the snapshot was taken.
 COMMIT_LAG_S = 30.0
 COUNTS_QUERY = (
-    "SELECT state, count(*) AS jobs FROM jobs, report_info WHERE submitted_at <= cutoff"
-    " AND job_id IN (SELECT job_id FROM events WHERE kind = 'terminal') GROUP BY state"
+    "SELECT jobs.state, count(*) AS jobs FROM jobs, report_info WHERE submitted_at <= cutoff"
+    " AND job_id IN (SELECT job_id FROM events WHERE kind = 'terminal') GROUP BY ALL"
 )
 
 
@@ -49,7 +49,7 @@ def report_matches_ledger(accountant: Accountant) -> CheckOutcome:
             reported = {row["job_id"]: row for row in fetch_rows(connection, COMPARED_QUERY)}
             figures = _figure_faults(connection)
     except (ReportFault, ValueError) as error:
-        row = _offender("", "report_unreadable", "", type(error).__name__)
+        row = _offender("", "report_unreadable", error, "")
         return CheckOutcome(False, "the published report cannot be read", (row,), COMPARED_QUERY)
     with accountant.ledger.reading() as tx:
         names = ("job_id", *COMPARED, "latest_seq", "submitted_at")

@@ -114,7 +114,7 @@ EXPORTED: tuple[ExportedTable, ...] = (
     _table(object_checks, name="output_checks"),
     _table(investigations),
     _table(quarantine),
-    _table(submissions, without="place stored facts"),
+    _table(submissions, without="place label stored facts"),
     _table(releases),
     _table(aliases),
     _table(events),

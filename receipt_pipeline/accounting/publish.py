@@ -134,13 +134,13 @@ def _put_in_place(accountant: Accountant, build: Path) -> list[str]:
     _sync(accountant.report_root)
     point("publish_report.after")
     fault = _fault_of(accountant.published)
-    if fault is not None:
-        # Whoever still writes to the former file makes a new log beside the new one.
-        notices += _set_log_aside(accountant)
+    # Whoever still writes to the former file makes a new log beside the new one.
+    late_notices = _set_log_aside(accountant)
+    if late_notices:
         fault = _fault_of(accountant.published)
     if fault is not None:
         raise ReportFault(REPORT_UNREADABLE, cause=type(fault).__name__) from fault
-    return notices
+    return notices + late_notices
 
 
 def _fault_of(path: Path) -> duckdb.Error | None:

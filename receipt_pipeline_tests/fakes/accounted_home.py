@@ -7,7 +7,7 @@ from typing import Any
 
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
-from receipt_pipeline.core.reasons import UPLOAD_FAILED
+from receipt_pipeline.core.reasons import RESULT_MISSING, UPLOAD_FAILED
 from receipt_pipeline.core.retries import FailureClass
 from receipt_pipeline.effects.consume import consume_due, receive_event
 from receipt_pipeline.effects.deliver import deliver
@@ -15,6 +15,7 @@ from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.ledger.claim import ClaimedJob
 from receipt_pipeline.ledger.commit import close_without_result
 from receipt_pipeline.ledger.endings import cancel_job, expire_job
+from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
 from receipt_pipeline.ledger.losses import fail_attempt
 from receipt_pipeline_tests.builders import (
     LIMITS,
@@ -93,3 +94,18 @@ def close(services: EffectServices, job: ClaimedJob) -> str:
     with services.ledger.transaction() as tx:
         close_without_result(tx, job.token, limits=LIMITS)
     return str(job.token.job_id)
+
+
+def a_question(services: EffectServices, kind: InvestigationKind, job_id: str) -> str:
+    """Open an investigation about a job."""
+    with services.ledger.transaction() as tx:
+        return open_investigation(
+            tx,
+            kind,
+            subject=job_id,
+            job_id=job_id,
+            reason=RESULT_MISSING,
+            suspected_effect="none",
+            allowed_repair="look",
+            limits=LIMITS,
+        )

@@ -13,21 +13,24 @@ from sqlalchemy import delete, select, update
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
 from receipt_pipeline.accounting.report_document import nearest_rank, report_document
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.core.reasons import RESULT_MISSING
 from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.ledger.effect_tables import consumed, deliveries, review_tasks
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import (
     InvestigationKind,
-    open_investigation,
     resolve_investigation,
 )
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.object_records import ObjectOutcome, record_object_check
 from receipt_pipeline.ledger.tables import attempts, events, items, jobs
 from receipt_pipeline_tests.builders import LIMITS, a_claimed_job, an_accepted_job
-from receipt_pipeline_tests.fakes.accounted_home import a_job_in_every_state, an_accountant, round_of_effects
+from receipt_pipeline_tests.fakes.accounted_home import (
+    a_job_in_every_state,
+    a_question,
+    an_accountant,
+    round_of_effects,
+)
 from receipt_pipeline_tests.fakes.effects_home import (
     a_stored_success,
     an_event,
@@ -81,21 +84,6 @@ def accountant(services: EffectServices, tmp_path: Path) -> Accountant:
 def gate_offenders(accountant: Accountant) -> list[str]:
     """Return the job ids for which the release gate is red."""
     return [str(row["job_id"]) for row in ACCOUNTING_CHECKS["release_gate"].run(accountant).offenders]
-
-
-def a_question(services: EffectServices, kind: InvestigationKind, job_id: str) -> str:
-    """Open an investigation about a job."""
-    with services.ledger.transaction() as tx:
-        return open_investigation(
-            tx,
-            kind,
-            subject=job_id,
-            job_id=job_id,
-            reason=RESULT_MISSING,
-            suspected_effect="none",
-            allowed_repair="look",
-            limits=LIMITS,
-        )
 
 
 def recount(services: EffectServices) -> dict[str, Any]:

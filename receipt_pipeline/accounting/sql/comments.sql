@@ -196,7 +196,6 @@ COMMENT ON COLUMN submissions.submission_id IS 'id of the submission';
 COMMENT ON COLUMN submissions.tenant IS 'tenant that owns the job';
 COMMENT ON COLUMN submissions.caller IS 'principal who submitted it';
 COMMENT ON COLUMN submissions.door IS 'way it came in';
-COMMENT ON COLUMN submissions.label IS 'its name, for people only';
 COMMENT ON COLUMN submissions.document_digest IS 'digest of what was handed in';
 COMMENT ON COLUMN submissions.state IS 'accepted, joined, conflict, refused, ignored or waiting';
 COMMENT ON COLUMN submissions.reason_code IS 'stable reason code, empty where there is none';

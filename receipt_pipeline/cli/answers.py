@@ -41,6 +41,9 @@ _STATUS: tuple[tuple[type[PipelineError], Exit], ...] = (
     (InputRefused, Exit.USAGE),
 )
 
+# A table wider than this is unreadable on a terminal.
+WIDE_COLUMNS = 8
+
 people = Console(stderr=False)
 remarks = Console(stderr=True)
 
@@ -71,12 +74,25 @@ def print_json(document: Any) -> None:
 
 def print_table(rows: list[dict[str, Any]], columns: list[str], *, title: str = "") -> None:
     """Print rows as a table for people."""
+    if len(columns) > WIDE_COLUMNS:
+        _print_records(rows, columns, title=title)
+        return
     table = Table(title=title or None, show_lines=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*("" if row.get(name) is None else str(plain(row[name])) for name in columns))
     people.print(table)
+
+
+def _print_records(rows: list[dict[str, Any]], columns: list[str], *, title: str) -> None:
+    """Print wide rows one below the other, a line per value."""
+    people.print(title, highlight=False)
+    for row in rows:
+        people.rule()
+        for name in columns:
+            if row.get(name) is not None:
+                people.print(f"{name}: {plain(row[name])}", highlight=False, markup=False)
 
 
 def print_error(error: PipelineError, *, as_json: bool) -> None:

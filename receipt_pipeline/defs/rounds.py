@@ -49,9 +49,13 @@ class Rounds:
         return ReceiptServices(environment=dict(self.environment))
 
     def _launch(self, run_key: str | None, wave_id: str) -> None:
-        """Start a wave's child once per run key."""
+        """Start a wave's child once per run key, as many at once as the home has slots.
+
+        A wave that finds no slot is handed out again by the next tick.
+        """
         assert run_key is not None
-        if run_key in self.children:
+        running = sum(1 for child in self.children.values() if child.poll() is None)
+        if run_key in self.children or running >= self.settings.limits.wave_slots:
             return
         env = {**os.environ, **self.environment}
         if self.plan:

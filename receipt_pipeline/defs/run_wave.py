@@ -4,16 +4,20 @@ import sys
 
 import dagster as dg
 
-from receipt_pipeline.defs.waves import WAVE_TAG
+from receipt_pipeline.defs.drilling import install_plan_of_environment
+from receipt_pipeline.defs.resources import ReceiptServices
+from receipt_pipeline.defs.waves import IN_MEMORY, WAVE_TAG, classify_wave
 
 
 def main() -> int:
     """Execute `classify_wave` for the wave named by the first argument."""
-    from receipt_pipeline.definitions import defs
-
+    install_plan_of_environment()
     with dg.DagsterInstance.get() as instance:
-        result = defs.resolve_job_def("classify_wave").execute_in_process(
-            instance=instance, tags={WAVE_TAG: sys.argv[1]}, raise_on_error=False
+        result = classify_wave.execute_in_process(
+            instance=instance,
+            tags={WAVE_TAG: sys.argv[1]},
+            resources={"services": ReceiptServices(), IN_MEMORY: dg.mem_io_manager},
+            raise_on_error=False,
         )
         return 0 if result.success else 1
 

@@ -119,11 +119,13 @@ class Passes(Rooms):
     # Waves: what the steps of a wave's run do.
 
     def begin_wave(self, wave_id: str, *, run_id: str, items_per_group: int) -> list[list[str]]:
-        """Warm the reader up, keep the wave alive, and return its jobs in groups."""
-        self.chains.warm_up()
+        """Keep the wave alive, warm the reader up before any claim, and return its jobs in groups."""
         with self.ledger.transaction() as tx:
             if not beat_wave(tx, wave_id, run_id=run_id):
                 return []
+        self.chains.warm_up()
+        with self.ledger.transaction() as tx:
+            beat_wave(tx, wave_id, run_id=run_id)
             rows = wave_jobs(tx, wave_id)
         sized = [(row["job_id"], row["items_requested"]) for row in rows]
         _wave_ends_at[wave_id] = time.monotonic() + self.settings.limits.wave_slice_s

@@ -128,6 +128,26 @@ def close_attempt(
         )
 
 
+# What no closed job has any more.
+_CLOSED: dict[str, Any] = {
+    "phase": Phase.CLOSED,
+    "lease_owner": None,
+    "lease_expires_at": None,
+    "retry_at": None,
+    "wave_id": None,
+}
+
+
+def _result_values(result: VerifiedResult | None) -> dict[str, Any]:
+    if result is None:
+        return {"result_key": None, "result_digest": None, "result_size_bytes": None}
+    return {
+        "result_key": result.key,
+        "result_digest": result.digest,
+        "result_size_bytes": result.size_bytes,
+    }
+
+
 def write_terminal(
     tx: LedgerTransaction,
     *,
@@ -149,26 +169,20 @@ def write_terminal(
     state, terminal_class = terminal_outcome(counts, cause, object_verified=result is not None)
     code = _reason_code(terminal_class, cause, reason)
     now = tx.now()
-    published = state is JobState.SUCCEEDED and result is not None
+    served = result if state is JobState.SUCCEEDED else None
     written = tx.execute(
         update(jobs)
         .where(jobs.c.job_id == job_id)
         .where(guard)
         .values(
             state=state,
-            phase=Phase.CLOSED,
             terminal_class=terminal_class,
             reason_code=code,
             terminal_at=now,
-            lease_epoch=jobs.c.lease_epoch + (0 if published else 1),
-            lease_owner=None,
-            lease_expires_at=None,
-            retry_at=None,
-            wave_id=None,
-            result_key=result.key if published and result else None,
-            result_digest=result.digest if published and result else None,
-            result_size_bytes=result.size_bytes if published and result else None,
-            settled_at=None if _awaits_effects(job, published=published) else now,
+            lease_epoch=jobs.c.lease_epoch + (0 if served else 1),
+            settled_at=None if _awaits_effects(job, published=served is not None) else now,
+            **_CLOSED,
+            **_result_values(served),
         )
     )
     if written.rowcount == 0:
@@ -182,13 +196,13 @@ def write_terminal(
         state=state.value,
         terminal_class=terminal_class.value,
         reason=code or None,
-        result_digest=result.digest if published and result else None,
+        result_digest=served.digest if served else None,
         items={name.value: count for name, count in counts.items() if count},
     )
     if counts[ItemClass.UNRESOLVED]:
         own_unresolved(tx, job_id, limits=limits)
-    if published and result:
-        _abandon_uploads(tx, job_id, but=result.key)
+    if served:
+        _abandon_uploads(tx, job_id, but=served.key)
     _record_effects(tx, job, state=state, now=now, limits=limits)
     _append_message(tx, job, state=state, terminal_class=terminal_class, code=code, result=result)
     return True

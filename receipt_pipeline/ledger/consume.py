@@ -137,11 +137,12 @@ def times_consumed(tx: LedgerTransaction, *, job_id: str, outcome: str = "acted"
     return int(tx.scalar(query.where(consumed.c.outcome == outcome)) or 0)
 
 
-def close_review_task(tx: LedgerTransaction, *, decision_id: str, by: str) -> bool:
-    """Mark an open task as done by a reviewer; False when it is not open."""
+def close_review_task(tx: LedgerTransaction, *, decision_id: str, tenant: str, by: str) -> bool:
+    """Mark a tenant's open task as done by a reviewer; False when there is no such open task."""
     written = tx.execute(
         update(review_tasks)
         .where(review_tasks.c.decision_id == decision_id)
+        .where(review_tasks.c.tenant == tenant)
         .where(review_tasks.c.state == TASK_OPEN)
         .values(state=TASK_DONE, closed_at=tx.now())
     )

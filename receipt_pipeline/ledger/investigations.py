@@ -121,7 +121,8 @@ def _with_evidence(tx: LedgerTransaction, known: Mapping[str, Any], evidence: Ma
     return str(known["investigation_id"])
 
 
-def _one(tx: LedgerTransaction, investigation_id: str) -> dict[str, Any]:
+def read_investigation(tx: LedgerTransaction, investigation_id: str) -> dict[str, Any]:
+    """Return one investigation's row. Raises NotFound."""
     row = tx.row(select(investigations).where(investigations.c.investigation_id == investigation_id))
     if row is None:
         raise NotFound(NOT_FOUND, investigation_id=investigation_id)
@@ -136,7 +137,7 @@ def assign_investigation(
     Raises:
         InputRefused: INVESTIGATION.OWNER_INACTIVE.v1. NotAllowed: it is already resolved.
     """
-    row = _one(tx, investigation_id)
+    row = read_investigation(tx, investigation_id)
     if owner not in limits.principals:
         raise InputRefused(INVESTIGATION_UNKNOWN_OWNER, owner=owner)
     written = tx.execute(
@@ -159,7 +160,7 @@ def assign_investigation(
 
 def resolve_investigation(tx: LedgerTransaction, investigation_id: str, *, resolution: str, by: str) -> None:
     """Close an investigation with a recorded decision; the same decision again changes nothing."""
-    row = _one(tx, investigation_id)
+    row = read_investigation(tx, investigation_id)
     written = tx.execute(
         update(investigations)
         .where(investigations.c.investigation_id == investigation_id)

@@ -42,19 +42,13 @@ def record_delivery(
 ) -> str:
     """Write one delivery (`delivered`, `dropped`, `failed`) and what follows for message and effect.
 
-    A delivery after the effect's deadline counts as late. Anything but `delivered` is due again
-    after a pause until the bound is spent; then the message is abandoned and its effect failed.
-    Two senders that raced make two delivery rows and one settled message.
+    Anything but `delivered` is due again after a pause until the bound is spent; then the message
+    is abandoned. Two senders that raced make two delivery rows and one settled message.
     """
     now = tx.now()
     send_no = message["sends"] + 1
     delivery_id = new_id(tx, "dlv")
-    effect = tx.row(
-        select(effects)
-        .where(effects.c.job_id == message["job_id"])
-        .where(effects.c.kind == EffectKind.NOTIFICATION)
-    )
-    late = bool(effect and effect["deadline_at"] and now > effect["deadline_at"])
+    late = _is_late(tx, message["job_id"], now)  # After the effect's deadline.
     tx.execute(
         insert(deliveries).values(
             delivery_id=delivery_id,
@@ -96,6 +90,16 @@ def record_delivery(
     if state != DUE:
         _settle_effect(tx, message["job_id"], delivered=state == SENT, reference=reference, reason=reason)
     return delivery_id
+
+
+def _is_late(tx: LedgerTransaction, job_id: str, now: dt.datetime) -> bool:
+    deadline = tx.scalar(
+        select(effects.c.deadline_at)
+        .where(effects.c.job_id == job_id)
+        .where(effects.c.kind == EffectKind.NOTIFICATION)
+        .where(effects.c.deadline_at < now)
+    )
+    return deadline is not None
 
 
 def _settle_effect(

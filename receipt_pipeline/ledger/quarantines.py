@@ -93,27 +93,37 @@ def hold_divergent(
         limits=limits,
         evidence={"subject": subject, "digests": digests},
     )
-    row: dict[str, Any] = {
-        "job_id": job_id,
-        "subject": subject,
-        "digests": digests,
-        "state": OPEN,
-        "resolved_at": None,
-    }
-    row |= {"before_terminal": before_terminal, "investigation_id": investigation_id, "opened_at": tx.now()}
-    quarantine_id = _keep_row(tx, known, **row)
+    quarantine_id = _keep_row(
+        tx,
+        known,
+        job_id=job_id,
+        subject=subject,
+        digests=digests,
+        state=OPEN,
+        resolved_at=None,
+        before_terminal=before_terminal,
+        investigation_id=investigation_id,
+        opened_at=tx.now(),
+    )
     if before_terminal:
         _leave_worker(tx, job)
-    tx.execute(update(review_tasks).where(review_tasks.c.job_id == job_id).values(disputed=True))
+    _dispute(tx, job, subject=subject, digests=digests)
+    return quarantine_id
+
+
+def _dispute(
+    tx: LedgerTransaction, job: dict[str, Any], *, subject: str, digests: list[dict[str, Any]]
+) -> None:
+    """Mark the job's tasks as disputed and journal the quarantine."""
+    tx.execute(update(review_tasks).where(review_tasks.c.job_id == job["job_id"]).values(disputed=True))
     append_event(
         tx,
         EventKind.QUARANTINED,
-        job_id=job_id,
+        job_id=job["job_id"],
         tenant=job["tenant"],
         subject=subject,
         digests=[entry["digest"] for entry in digests],
     )
-    return quarantine_id
 
 
 def _keep_row(tx: LedgerTransaction, known: dict[str, Any] | None, **values: Any) -> str:

@@ -66,17 +66,14 @@ def count_ready_items(tx: LedgerTransaction) -> int:
     return int(tx.scalar(select(func.sum(jobs.c.items_requested)).where(_is_ready(tx.now()))) or 0)
 
 
-def reserve_wave(tx: LedgerTransaction, *, items_max: int, jobs_max: int, worker_ttl_s: float) -> Wave | None:
-    """Reserve ready jobs, oldest first, for one new wave; None when nothing is ready.
-
-    Jobs that no live worker carries are left in phase `no_capable_worker`. One large job may
-    exceed `items_max` by itself: a job is never split.
-    """
-    now = tx.now()
+def _choose_ready(
+    tx: LedgerTransaction, *, items_max: int, jobs_max: int, worker_ttl_s: float
+) -> tuple[list[str], int]:
+    """Return ready jobs that a live worker carries, oldest first, and how many items they have."""
     carried = carried_release_ids(tx, worker_ttl_s=worker_ttl_s)
     query = (
         select(jobs.c.job_id, jobs.c.items_requested, jobs.c.release_id)
-        .where(_is_ready(now))
+        .where(_is_ready(tx.now()))
         .where(jobs.c.release_id.in_(sorted(carried)))
         .order_by(jobs.c.submitted_at, jobs.c.job_id)
         .limit(min(jobs_max, READY_SCAN_MAX))
@@ -89,6 +86,17 @@ def reserve_wave(tx: LedgerTransaction, *, items_max: int, jobs_max: int, worker
             break
         chosen.append(row["job_id"])
         total += row["items_requested"]
+    return chosen, total
+
+
+def reserve_wave(tx: LedgerTransaction, *, items_max: int, jobs_max: int, worker_ttl_s: float) -> Wave | None:
+    """Reserve ready jobs, oldest first, for one new wave; None when nothing is ready.
+
+    Jobs that no live worker carries are left in phase `no_capable_worker`. One large job may
+    exceed `items_max` by itself: a job is never split.
+    """
+    now = tx.now()
+    chosen, total = _choose_ready(tx, items_max=items_max, jobs_max=jobs_max, worker_ttl_s=worker_ttl_s)
     if not chosen:
         return None
     wave = Wave(new_id(tx, "wave"), 1, total, len(chosen))
@@ -107,9 +115,7 @@ def reserve_wave(tx: LedgerTransaction, *, items_max: int, jobs_max: int, worker
     return wave
 
 
-def extend_wave(
-    tx: LedgerTransaction, wave_id: str, *, items_max: int, worker_ttl_s: float
-) -> list[str]:
+def extend_wave(tx: LedgerTransaction, wave_id: str, *, items_max: int, worker_ttl_s: float) -> list[str]:
     """Reserve further ready jobs for a wave that is still open; returns their ids, oldest first."""
     if tx.row(select(waves.c.wave_id).where(waves.c.wave_id == wave_id).where(waves.c.state == OPEN)) is None:
         return []
@@ -119,9 +125,7 @@ def extend_wave(
         tx.execute(
             update(waves)
             .where(waves.c.wave_id == wave_id)
-            .values(
-                items_total=waves.c.items_total + total, jobs_total=waves.c.jobs_total + len(chosen)
-            )
+            .values(items_total=waves.c.items_total + total, jobs_total=waves.c.jobs_total + len(chosen))
         )
     return chosen
 

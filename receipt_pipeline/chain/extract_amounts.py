@@ -12,14 +12,14 @@ from receipt_pipeline.chain.extract_currency import DOLLAR, MARK_PATTERN, curren
 from receipt_pipeline.core.money import ZERO_DECIMAL_CURRENCIES, minor_digits
 
 # Currencies whose prices are printed without cents although the currency has minor units.
-PRINTED_WHOLE = ZERO_DECIMAL_CURRENCIES | {"IDR", "HUF", "COP", "TWD"}
+PRINTED_WHOLE = ZERO_DECIMAL_CURRENCIES | {"IDR", "HUF", "TWD"}
 # What may touch an amount behind it: tax codes, never units of measure.
 _UNITS = "KG|MG|ML|CL|MM|CM|LB|OZ|GB|MB|HR|KM|PC|PK|CT|IN|FT|AM|PM|G|L|M|W|V"
 _GROUPS = r"\d{1,3}(?:(?P<group>[.,'’])\d{3})(?:(?P=group)\d{3})*(?:[.,]\d{1,2})?"
 _SPACED = r"\d{1,3}(?: \d{3})+,\d{2}"
 _PLAIN = r"\d+[.,]\d{1,3}|\d+|[.,]\d{2}"
 _AMOUNT = re.compile(
-    rf"(?<![\w.,/:#-])(?P<sign>[-−–(]\s?)?(?P<before>{MARK_PATTERN}\s{{0,2}}:?\s{{0,2}})?(?P<inner>[-−–]\s?)?"
+    rf"(?:(?<![\w.,/:#-])|(?<=[A-Za-z]:)|(?<=:)(?={MARK_PATTERN}))(?P<sign>[-−–(]\s?)?(?P<before>{MARK_PATTERN}\s{{0,2}}:?\s{{0,2}})?(?P<inner>[-−–]\s?)?"
     rf"(?P<number>{_SPACED}|{_GROUPS}|{_PLAIN})(?![\d'’]|[.,]\d)"
     rf"(?P<after>\s{{0,2}}{MARK_PATTERN})?(?P<tail>\s?[-−–](?![\w-])|\))?"
     rf"(?!\s?%|\s?[xX*]\s?\d|(?:{_UNITS})\b|[A-Za-z]{{3,}}|[-/:]\d)",

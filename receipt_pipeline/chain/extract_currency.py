@@ -54,15 +54,17 @@ _WORDS = {
     "FT": "HUF",
     "TL": "TRY",
 }
+# Codes that are also words of shops and goods (PEN, MAD, COP, BHD as in SDN BHD) are left out: a currency
+# that is not recognised is unknown, never wrong.
 _ISO_CODES = [
     "MYR", "EUR", "USD", "GBP", "SGD", "IDR", "THB", "CHF", "JPY", "CNY", "KRW", "INR", "AUD", "CAD",
     "NZD", "HKD", "TWD", "PHP", "VND", "SEK", "NOK", "DKK", "PLN", "CZK", "HUF", "RON", "BGN", "TRY",
-    "BRL", "MXN", "ZAR", "AED", "SAR", "ILS", "UAH", "RUB", "CLP", "COP", "ARS", "PEN", "KWD", "BHD",
-    "OMR", "JOD", "TND", "EGP", "MAD", "KES", "NGN", "ISK", "BND", "LKR", "PKR", "BDT",
+    "BRL", "MXN", "ZAR", "AED", "SAR", "ILS", "UAH", "RUB", "CLP", "ARS", "KWD",
+    "OMR", "JOD", "TND", "EGP", "KES", "NGN", "ISK", "BND", "LKR", "PKR", "BDT",
 ]  # fmt: skip
 _WORDS.update({code: code for code in _ISO_CODES})
 # Short words that also mean other things count only where they touch a number.
-_ONLY_BESIDE_NUMBERS = frozenset({"FR", "RS", "KC", "KČ", "FT", "TL", "RP", "BHD", "ZŁ"})
+_ONLY_BESIDE_NUMBERS = frozenset({"FR", "RS", "KC", "KČ", "FT", "TL", "RP", "ZŁ", "TRY", "RON"})
 
 _SIGN_PATTERN = "|".join(re.escape(sign) for sign in sorted(_SIGNS, key=len, reverse=True))
 _WORD_PATTERN = "|".join(sorted(_WORDS, key=len, reverse=True))

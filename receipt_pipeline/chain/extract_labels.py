@@ -45,11 +45,11 @@ _KINDS: tuple[tuple[LabelKind, re.Pattern[str]], ...] = tuple(
         ),
         (
             LabelKind.COUNT,
-            r"\b(?:QTY|QUANTITY|ITEMS|ITEM S|PCS|COUNT|ARTIKEL|POINTS?|PUNKTE)(?: S)?(?: \d+)?$",
+            r"\b(?:[QO]TY|QUANTITY|ITEMS|ITEM S|PCS|COUNT|ARTIKEL|POINTS?|PUNKTE)(?: S)?(?: \d+)?$",
         ),
         (
             LabelKind.COUNT,
-            r"\bTOTAL (?:NO OF )?(?:QTY|QUANTITY|ITEMS?|PCS|UNITS?)(?! DISC)\b|\bNO OF ITEMS?\b",
+            r"\bTOTAL (?:NO OF )?(?:[QO]TY|QUANTITY|ITEMS?|PCS|UNITS?)(?! DISC)\b|\bNO OF ITEMS?\b",
         ),
         (
             LabelKind.ROUNDING,
@@ -99,7 +99,7 @@ _KINDS: tuple[tuple[LabelKind, re.Pattern[str]], ...] = tuple(
         ),
         (
             LabelKind.TOTAL,
-            rf"^(?:THE )?(?:{_TOTAL_WORDS})(?: AMOUNT| AMT)?(?: S)?(?: [A-Z]{{2,3}})?(?: \d+)?$",
+            rf"^(?:THE )?(?:{_TOTAL_WORDS})(?: AMOUNT| AMT)?(?: S)?(?: (?:R[MHNP]|KR|[A-Z]{{3}}))?(?: \d+)?$",
         ),
         (LabelKind.TOTAL_BY_PART, rf"\b(?:{_TOTAL_WORDS})\b"),
         (

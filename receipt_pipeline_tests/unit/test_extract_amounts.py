@@ -40,6 +40,8 @@ BARE = AmountContext(dollar="USD")
         ("¥ 980", 980, "JPY"),
         ("KWD 1.234", 1234, "KWD"),
         ("-39,95", -3995, None),
+        ("CARD #7185:RM111.90", 11190, "MYR"),
+        ("TOTAL:8.20", 820, None),
         ("1.80-", -180, None),
         ("(5.00)", -500, None),
         ("-RM0.01", -1, "MYR"),
@@ -100,6 +102,9 @@ def test_the_decimal_mark_is_the_one_most_amounts_use() -> None:
         ("$5", ["$"]),
         ("FRESH FT MILK", []),
         ("ARMY", []),
+        ("BALL PEN BLUE  1.90", []),
+        ("CONTOH SDN BHD 666770-U", []),
+        ("TRY OUR CAKES", []),
     ],
 )
 def test_currency_marks_are_found_only_where_they_stand_alone(text: str, marks: list[str]) -> None:

@@ -37,7 +37,7 @@ LABELS = {
     LabelKind.CHANGE: ["CHANGE DUE", "Rückgeld BAR", "Baki", "Wechselgeld"],
     LabelKind.TAX: ["MwSt 19%", "TAX 8%", "TOTAL GST", "TOTAL INCLUDES 6% GST", "GST PAYABLE"],
     LabelKind.ROUNDING: ["ROUNDING ADJ", "Rounding Adjustrnent:", "Bundaran", "Total Rounding"],
-    LabelKind.COUNT: ["TOTAL QTY: 25", "ITEM COUNT 3", "Item(s) : 1", "No of items"],
+    LabelKind.COUNT: ["TOTAL QTY: 25", "Totel Oty", "ITEM COUNT 3", "Item(s) : 1", "No of items"],
     LabelKind.DISCOUNT: ["TOTAL SAVING", "Total Item Discount", "Rabatt", "Card Savings"],
     LabelKind.CARRY: ["CARRY OVER", "CARRYOVER", "BROUGHT FORWARD", "Übertrag"],
     LabelKind.TIP: ["Gratuity:", "TIP", "Trinkgeld"],

@@ -7,8 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState
+from receipt_pipeline.core.item_classes import ItemClass, balances, count_classes
+from receipt_pipeline.core.job_lifecycle import HELD_PHASES, TERMINAL_STATES, JobState
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.effect_tables import effects, investigations, outbox, quarantine
 from receipt_pipeline.ledger.engine import Ledger
@@ -58,28 +58,32 @@ def snapshot(ledger: Ledger, job_id: str) -> dict[str, list[dict[str, Any]]]:
 def assert_invariants(ledger: Ledger, limits: ServiceLimits, *, yields: int = 0) -> None:
     """Assert what no order of events may break, for every job of the ledger."""
     for job in all_rows(ledger, jobs):
-        job_id = job["job_id"]
-        listed = all_rows(ledger, items, job_id)
-        assert len(listed) == job["items_requested"]
-        terminal = job["state"] in TERMINAL_STATES
-        assert event_kinds(ledger, job_id).count("terminal") == int(terminal)
-        assert job["latest_seq"] == max(row["seq"] for row in all_rows(ledger, events, job_id))
-        tried = all_rows(ledger, attempts, job_id)
-        _assert_attempts(job, tried, limits, yields=yields)
-        if terminal:
-            assert all(item["item_class"] is not None for item in listed)
-            assert all(attempt["closed_at"] is not None for attempt in tried)
-        if job["state"] == JobState.SUCCEEDED:
-            uploads = [r for r in all_rows(ledger, effects, job_id) if r["kind"] == "result_object"]
-            [kept] = [row for row in uploads if row["state"] == "committed"]
-            assert (kept["idempotency_key"], kept["expected_digest"]) == (
-                job["result_key"],
-                job["result_digest"],
-            )
-        if terminal:
-            _assert_owned(ledger, job_id, listed)
-        if job["phase"] in ("reconciling", "quarantined"):
-            assert open_questions(ledger, job_id)
+        assert_job_invariants(ledger, job["job_id"], limits, yields=yields)
+
+
+def assert_job_invariants(ledger: Ledger, job_id: str, limits: ServiceLimits, *, yields: int = 0) -> None:
+    """Assert what no order of events may break for one job: one ending, balance, bounds, owners."""
+    job = job_row(ledger, job_id)
+    listed = all_rows(ledger, items, job_id)
+    assert len(listed) == job["items_requested"]
+    journal = all_rows(ledger, events, job_id)
+    assert job["latest_seq"] == journal[-1]["seq"]
+    terminal = job["state"] in TERMINAL_STATES
+    assert [row["kind"] for row in journal].count("terminal") == int(terminal)
+    tried = all_rows(ledger, attempts, job_id)
+    _assert_attempts(job, tried, limits, yields=yields)
+    if job["phase"] in HELD_PHASES:
+        assert open_questions(ledger, job_id)
+    if terminal:
+        counts = count_classes(item["item_class"] for item in listed)
+        assert balances(requested=job["items_requested"], counts=counts)
+        assert all(attempt["closed_at"] is not None for attempt in tried)
+        _assert_owned(ledger, job_id, listed)
+    if job["state"] == JobState.SUCCEEDED:
+        uploads = [row for row in all_rows(ledger, effects, job_id) if row["kind"] == "result_object"]
+        [kept] = [row for row in uploads if row["state"] == "committed"]
+        assert kept["idempotency_key"] == job["result_key"]
+        assert kept["expected_digest"] == job["result_digest"]
 
 
 def _assert_attempts(

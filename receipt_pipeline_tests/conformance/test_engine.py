@@ -1,0 +1,209 @@
+"""Transactions and the deciding clock: all or nothing, bounded waits, time that never runs back."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from receipt_pipeline.core.errors import LedgerUnavailable
+from receipt_pipeline.ledger.columns import UtcMicros
+from receipt_pipeline.ledger.engine import Ledger, open_ledger
+from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
+from receipt_pipeline.ledger.tables import events, jobs
+from receipt_pipeline_tests import builders
+from receipt_pipeline_tests.conformance.ledger_rows import all_rows, job_row
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+
+THREADS = 4
+EVENTS_EACH = 10
+
+
+class Stopped(Exception):
+    """Stands for the end of a process inside a transaction."""
+
+
+def append_and_stop(ledger: Ledger) -> None:
+    """Write an event in a transaction that ends before its commit."""
+    with ledger.transaction() as tx:
+        append_event(tx, EventKind.ALIAS_MOVED, alias="production")
+        raise Stopped
+
+
+def test_an_error_inside_a_transaction_leaves_nothing(ledger: Ledger) -> None:
+    with pytest.raises(Stopped):
+        append_and_stop(ledger)
+    assert all_rows(ledger, events) == []
+
+
+def test_a_transaction_that_ended_answers_no_more_and_its_rows_stay_readable(ledger: Ledger) -> None:
+    builders.approve(ledger)
+    with ledger.transaction() as tx:
+        rows = tx.rows(sa.select(events))
+    assert [row["kind"] for row in rows] == ["release_approved", "alias_moved"]
+    with pytest.raises(sa.exc.ResourceClosedError):
+        tx.rows(sa.select(events))
+
+
+def test_a_reading_transaction_sees_one_snapshot_and_does_not_wait_for_a_writer(ledger: Ledger) -> None:
+    job = builders.an_accepted_job(ledger)
+    count = sa.select(sa.func.count()).select_from(jobs)
+    with ledger.reading() as reader:
+        assert reader.scalar(count) == 1
+        with ledger.transaction() as writer:
+            append_event(writer, EventKind.REPLAYED, job_id=job["job_id"])
+            assert reader.scalar(count) == 1
+        builders.an_accepted_job(ledger)
+        assert reader.scalar(count) == 1
+    assert len(all_rows(ledger, jobs)) == 2
+
+
+def test_a_reading_transaction_writes_nothing(ledger: Ledger) -> None:
+    with ledger.reading() as tx:
+        append_event(tx, EventKind.ALIAS_MOVED, alias="production")
+    assert all_rows(ledger, events) == []
+
+
+@pytest.mark.requirement("R016")
+def test_time_never_runs_behind_the_newest_event(ledger: Ledger, clock: FakeClock) -> None:
+    job = builders.an_accepted_job(ledger)
+    clock.advance(-120)
+    with ledger.reading() as tx:
+        assert tx.now() == job["submitted_at"]
+    second = builders.an_accepted_job(ledger)
+    assert second["submitted_at"] == job["submitted_at"]
+    clock.advance(300)
+    with ledger.reading() as tx:
+        assert tx.now() == clock.now()
+    times = [row["at"] for row in all_rows(ledger, events)]
+    assert times == sorted(times)
+
+
+def test_without_a_given_clock_the_database_or_its_host_decides(ledger_url: str) -> None:
+    ledger = open_ledger(ledger_url)
+    here = dt.datetime.now(dt.UTC)
+    with ledger.transaction() as tx:
+        first, second = tx.now(), tx.now()
+    assert first <= second
+    assert abs((first - here).total_seconds()) < 60
+    assert second.tzinfo is dt.UTC
+    ledger.close()
+
+
+def test_times_are_exact_to_the_microsecond_and_naive_ones_are_refused(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    exact = dt.datetime(2026, 11, 28, 8, 0, 0, 123_457, tzinfo=dt.timezone(dt.timedelta(hours=2)))
+    clock.set(exact + dt.timedelta(days=1))
+    with ledger.transaction() as tx:
+        append_event(tx, EventKind.ALIAS_MOVED)
+    [row] = all_rows(ledger, events)
+    assert row["at"] == exact + dt.timedelta(days=1)
+    with pytest.raises(ValueError, match="naive"):
+        UtcMicros().process_bind_param(dt.datetime(2026, 11, 28), None)  # noqa: DTZ001
+
+
+def test_ids_are_unique_and_sort_by_the_ledgers_time(ledger: Ledger, clock: FakeClock) -> None:
+    made = []
+    for _ in range(5):
+        with ledger.reading() as tx:
+            made.append(new_id(tx, "job"))
+        clock.advance(0.01)
+    assert made == sorted(set(made))
+    assert all(name.startswith("job_") for name in made)
+
+
+def test_a_job_points_at_its_newest_event_however_many_write_at_once(ledger: Ledger) -> None:
+    job_id = builders.an_accepted_job(ledger)["job_id"]
+    start = threading.Barrier(THREADS)
+    errors: list[BaseException] = []
+
+    def write() -> None:
+        start.wait()
+        try:
+            for _ in range(EVENTS_EACH):
+                with ledger.transaction() as tx:
+                    append_event(tx, EventKind.REPLAYED, job_id=job_id)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    seen = 0
+    of_this_job = sa.select(events.c.seq).where(events.c.job_id == job_id)
+    while any(thread.is_alive() for thread in threads):
+        # What a reader has seen as newest must never be followed by a lower number that was not there.
+        with ledger.reading() as tx:
+            numbers = list(tx.execute(of_this_job).scalars())
+            latest = tx.scalar(sa.select(jobs.c.latest_seq).where(jobs.c.job_id == job_id))
+        assert latest == max(numbers)
+        assert latest >= seen
+        seen = latest
+    assert errors == []
+    numbers = [row["seq"] for row in all_rows(ledger, events, job_id)]
+    assert len(numbers) == 1 + THREADS * EVENTS_EACH
+    assert job_row(ledger, job_id)["latest_seq"] == max(numbers)
+
+
+@pytest.fixture
+def impatient(sqlite_ledger_url: str, clock: FakeClock) -> Iterator[Ledger]:
+    """A ledger that asks for SQLite's write lock twice and 20 ms long."""
+    ledger = open_ledger(sqlite_ledger_url, clock=clock, busy_timeout_ms=20, begin_tries_max=2)
+    yield ledger
+    ledger.close()
+
+
+def locked_by_another(ledger: Ledger) -> sqlite3.Connection:
+    """Take the write lock from outside, as another process would."""
+    path = Path(str(ledger.engine.url.database))
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    return other
+
+
+def test_a_locked_ledger_is_reported_after_bounded_tries_and_nothing_is_half_written(
+    impatient: Ledger,
+) -> None:
+    job = builders.an_accepted_job(impatient)
+    request = builders.a_request()
+    other = locked_by_another(impatient)
+    started = time.monotonic()
+    with pytest.raises(LedgerUnavailable) as caught:
+        builders.an_accepted_job(impatient, request)
+    assert time.monotonic() - started < 5
+    assert caught.value.reason.code == "LEDGER.UNAVAILABLE.v1"
+    assert caught.value.facts["tries"] == 2
+    assert [row["job_id"] for row in all_rows(impatient, jobs)] == [job["job_id"]], "reads go on meanwhile"
+    other.rollback()
+    other.close()
+    assert builders.an_accepted_job(impatient, request)["state"] == "accepted"
+
+
+def test_a_lock_that_is_let_go_in_time_costs_nothing_but_the_wait(sqlite_ledger_url: str) -> None:
+    ledger = open_ledger(sqlite_ledger_url, busy_timeout_ms=20, begin_tries_max=6)
+    builders.approve(ledger)
+    other = locked_by_another(ledger)
+    timer = threading.Timer(0.2, other.rollback)
+    timer.start()
+    job = builders.an_accepted_job(ledger)
+    timer.join()
+    other.close()
+    assert [row["job_id"] for row in all_rows(ledger, jobs)] == [job["job_id"]]
+    ledger.close()
+
+
+def test_a_server_that_does_not_answer_is_reported_in_the_same_words() -> None:
+    ledger = open_ledger(
+        "postgresql+psycopg://nobody@127.0.0.1:1/nothing?connect_timeout=1", begin_tries_max=1
+    )
+    with pytest.raises(LedgerUnavailable) as caught, ledger.reading() as tx:
+        tx.now()
+    assert caught.value.reason.code == "LEDGER.UNAVAILABLE.v1"
+    ledger.close()

@@ -286,7 +286,7 @@ def in_memory() -> Iterator[tuple[Ledger, FakeClock]]:
 
 
 @pytest.mark.requirement("R011", "R062", "R067", "R112", "R120")
-@settings(max_examples=30)
+@settings(max_examples=25)
 @given(steps=STEPS)
 def test_any_order_of_events_keeps_the_invariants(
     in_memory: tuple[Ledger, FakeClock], steps: list[tuple[str, int]]

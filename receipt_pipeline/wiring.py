@@ -15,7 +15,7 @@ from receipt_pipeline.chain.image_digest import installed_image_digest
 from receipt_pipeline.chain.ocr import RapidOcrEngine
 from receipt_pipeline.chain.ocr_models import place_models
 from receipt_pipeline.chain.release import load_chain, shipped_releases, verify_release
-from receipt_pipeline.chain.stages import Chain
+from receipt_pipeline.chain.values import OcrEngine
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.effects.channels.file_channel import FileChannel
 from receipt_pipeline.effects.services import EffectServices
@@ -27,7 +27,7 @@ from receipt_pipeline.ledger.releases import list_releases
 from receipt_pipeline.objects.store import LocalObjectStore, ObjectStore
 from receipt_pipeline.reconciliation.services import Reconciler
 from receipt_pipeline.settings import PACKAGE_ROOT, Settings
-from receipt_pipeline.worker.equipment import Worker
+from receipt_pipeline.worker.equipment import Classifier, Worker
 
 # The watchdog and leases are per job; a wave stops taking up work this long after it began.
 _FOREVER = float("inf")
@@ -39,11 +39,11 @@ class Chains:
 
     settings: Settings
     image_digest: str
-    loaded: dict[str, Chain] = field(default_factory=dict)
-    engine: RapidOcrEngine | None = None
+    loaded: dict[str, Classifier] = field(default_factory=dict)
+    engine: OcrEngine | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __call__(self, pins: Pins) -> Chain:
+    def __call__(self, pins: Pins) -> Classifier:
         """Return the verified chain of the pins. Raises IdentityMismatch."""
         with self.lock:
             if pins.release_id not in self.loaded:
@@ -52,10 +52,11 @@ class Chains:
                 )
             return self.loaded[pins.release_id]
 
-    def _reader(self) -> RapidOcrEngine:
+    def _reader(self) -> OcrEngine:
         if self.engine is None:
-            self.engine = RapidOcrEngine(place_models(self.settings.ocr_models))
-            self.engine.warm_up()
+            engine = RapidOcrEngine(place_models(self.settings.ocr_models))
+            engine.warm_up()
+            self.engine = engine
         return self.engine
 
     def warm_up(self) -> None:

@@ -150,7 +150,7 @@ def _create_effects() -> None:
         sa.PrimaryKeyConstraint("effect_id", name="pk_effects"),
         sa.UniqueConstraint("idempotency_key", name="uq_effects_idempotency_key"),
     )
-    op.create_index("ix_effects_job_id", "effects", ["job_id"])
+    op.create_index("ix_effects_job_id_kind_state", "effects", ["job_id", "kind", "state"])
     op.create_index("ix_effects_kind_state", "effects", ["kind", "state"])
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from receipt_pipeline.chain.features_book import Label, MoneyBook, keep_book
-from receipt_pipeline.chain.features_dates import DateEvidence, read_dates
+from receipt_pipeline.chain.extract_currency import hinted_countries
+from receipt_pipeline.chain.features_book import MoneyBook, keep_book
+from receipt_pipeline.chain.features_dates import DateEvidence, read_dates, tax_number_odd
 from receipt_pipeline.chain.features_layout import read_layout
+from receipt_pipeline.chain.features_rows import cash_short, columns_failed, read_products, table_rates_failed
 from receipt_pipeline.chain.features_sums import (
     Check,
     all_checks,
-    read_products,
+    goods_unreachable,
+    tail_unexplained,
     total_support,
     totals_contradicting,
     totals_of,
@@ -41,24 +44,36 @@ CONTRACT: tuple[FeatureBound, ...] = (
     FeatureBound("sums_held", "count", 0, 6, "printed sums that hold"),
     FeatureBound("sums_failed", "count", 0, 6, "printed sums that could be checked and fail"),
     FeatureBound("items_failed", "0/1", 0, 1, "items do not make the subtotal or total"),
+    FeatureBound("goods_unreachable", "0/1", 0, 1, "no selection of the goods makes the subtotal or total"),
     FeatureBound("items_gap_log", "ln(1+minor)", 0, 21, "by how much the items miss it"),
     FeatureBound("subtotal_failed", "0/1", 0, 1, "subtotal, tax and adjustments do not make the total"),
     FeatureBound("change_failed", "0/1", 0, 1, "cash less change is no total"),
     FeatureBound("change_gap_log", "ln(1+minor)", 0, 21, "by how much it misses one"),
     FeatureBound("change_held", "0/1", 0, 1, "cash less change is a total"),
-    FeatureBound("rate_failed", "0/1", 0, 1, "the tax is no printed rate of a printed amount"),
+    FeatureBound("tax_table_failed", "0/1", 0, 1, "bases and taxes of the tax table do not make a total"),
     FeatureBound("count_failed", "0/1", 0, 1, "the printed number of pieces is another"),
     FeatureBound("payable_failed", "0/1", 0, 1, "a total rounded for cash is no multiple of the coin"),
+    FeatureBound("products_failed", "count", 0, COUNTED_MAX, "quantity x price whose product is not printed"),
+    FeatureBound("products_held", "count", 0, COUNTED_MAX, "quantity x price whose product is printed"),
     FeatureBound(
-        "products_failed", "count", 0, COUNTED_MAX, "quantity x price without its product beside it"
+        "columns_failed", "count", 0, COUNTED_MAX, "goods that break the form quantity, price, amount"
     ),
-    FeatureBound("products_held", "count", 0, COUNTED_MAX, "quantity x price with its product beside it"),
+    FeatureBound("table_rates_failed", "count", 0, COUNTED_MAX, "rows of a tax table that break their rate"),
+    FeatureBound("cash_short", "0/1", 0, 1, "less was given than the total although change was given back"),
     FeatureBound("total_support", "count", 0, COUNTED_MAX, "further places that print the total"),
     FeatureBound("total_unsupported", "0/1", 0, 1, "no other place prints the total"),
     FeatureBound("totals_contradicting", "count", 0, COUNTED_MAX, "printed totals that nothing explains"),
+    FeatureBound(
+        "tail_unexplained", "count", 0, COUNTED_MAX, "amounts after the goods that nothing else explains"
+    ),
+    FeatureBound("tax_number_odd", "0/1", 0, 1, "a Malaysian GST number that was never given out"),
     FeatureBound("total_round", "0/1", 0, 1, "the total is a multiple of ten whole units"),
     FeatureBound("total_log", "ln(1+minor)", 0, 21, "size of the total"),
     FeatureBound("currencies_mixed", "0/1", 0, 1, "amounts carry marks of several currencies"),
+    FeatureBound("currency_foreign", "0/1", 0, 1, "the currency is not that of the country of the shop"),
+    FeatureBound(
+        "cents_missing", "count", 0, COUNTED_MAX, "marked amounts without decimals beside others with"
+    ),
     FeatureBound("date_found", "0/1", 0, 1, "a date was read"),
     FeatureBound("date_ambiguous", "0/1", 0, 1, "it can be read in two ways"),
     FeatureBound("date_impossible", "count", 0, COUNTED_MAX, "printed days that never were"),
@@ -87,7 +102,7 @@ def compute_features(reading: Reading, fields: ReceiptFields) -> Features:
     Counts and deviations stop at their bound, because the tenth contradiction says no more than
     the sixth; sizes of money do not, so that absurd amounts are refused rather than scored.
     """
-    book = keep_book(reading)
+    book = keep_book(reading, fields)
     values = {**_sums(book, fields), **_amounts(book, fields), **_dates(read_dates(reading, fields), fields)}
     layout = read_layout(reading, book, fields)
     values["confidence_decided"] = layout.confidence_decided
@@ -125,11 +140,15 @@ def _sums(book: MoneyBook, fields: ReceiptFields) -> dict[str, float]:
         "sums_held": sum(check.held for check in checks.values()),
         "sums_failed": sum(check.failed for check in checks.values()),
         **{f"{name}_failed": float(check.failed) for name, check in checks.items()},
+        "goods_unreachable": float(goods_unreachable(book, totals_of(book, fields))),
         "items_gap_log": _gap_log(checks["items"]),
         "change_gap_log": _gap_log(checks["change"]),
         "change_held": float(checks["change"].held),
         "products_failed": min(COUNTED_MAX, products.failed),
         "products_held": min(COUNTED_MAX, products.held),
+        "columns_failed": min(COUNTED_MAX, columns_failed(book)),
+        "table_rates_failed": min(COUNTED_MAX, table_rates_failed(book)),
+        "cash_short": float(cash_short(book, totals_of(book, fields))),
     }
 
 
@@ -140,29 +159,33 @@ def _gap_log(check: Check) -> float:
 def _amounts(book: MoneyBook, fields: ReceiptFields) -> dict[str, float]:
     totals = totals_of(book, fields)
     total = abs(totals[0]) if totals else 0
-    marks = {_CURRENCY_OF_MARK.get(entry.currency_mark) for entry in book.entries} - {None}
+    marks = {entry.currency for entry in book.entries} - {None}
+    missing = sum(entry.marked_whole for entry in book.entries)
     support = total_support(book, totals)
     return {
         "total_support": support,
         "total_unsupported": float(bool(totals) and support == 0),
-        "totals_contradicting": min(COUNTED_MAX, totals_contradicting(book, totals)),
+        "totals_contradicting": min(COUNTED_MAX, totals_contradicting(book)),
+        "tail_unexplained": min(COUNTED_MAX, tail_unexplained(book)),
+        "tax_number_odd": float(tax_number_odd(book.rows)),
         "total_round": float(total > 0 and total % 1000 == 0),
-        "total_log": math.log1p(max([total, *(abs(value) for value in book.minors(Label.TOTAL))])),
+        "total_log": math.log1p(max([total, *map(abs, totals)])),
         "currencies_mixed": float(len(marks) > 1),
+        "currency_foreign": float(_currency_foreign(book, fields)),
+        "cents_missing": min(COUNTED_MAX, missing) if missing * 2 < len(book.entries) else 0,
     }
 
 
-# A bare $ stands for many currencies, also beside RM, so it contradicts none.
-_CURRENCY_OF_MARK = {
-    "RM": "MYR",
-    "MYR": "MYR",
-    "EUR": "EUR",
-    "€": "EUR",
-    "USD": "USD",
-    "SGD": "SGD",
-    "GBP": "GBP",
-    "£": "GBP",
-}
+def _currency_foreign(book: MoneyBook, fields: ReceiptFields) -> bool:
+    """Tell whether the receipt names countries, and none of them has its currency."""
+    homes = {_HOME_CURRENCY[hint.country] for hint in hinted_countries(" \n ".join(book.rows))}
+    return bool(homes) and fields.currency is not None and fields.currency not in homes
+
+
+_HOME_CURRENCY = {
+    "MY": "MYR", "SG": "SGD", "AU": "AUD", "NZ": "NZD", "HK": "HKD", "CA": "CAD",
+    "DE": "EUR", "FR": "EUR", "IT": "EUR", "GB": "GBP", "US": "USD",
+}  # fmt: skip
 
 
 def _dates(evidence: DateEvidence, fields: ReceiptFields) -> dict[str, float]:

@@ -3,161 +3,177 @@
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from receipt_pipeline.chain.values import Reading, TextLine
+from receipt_pipeline.chain.extract_amounts import AmountContext, decimal_mark_of
+from receipt_pipeline.chain.extract_labels import LabelKind, fold_label, kind_of_label
+from receipt_pipeline.chain.extract_rows import Row, build_rows
+from receipt_pipeline.chain.extract_totals import TOTAL_KINDS, LabelledAmount, label_amounts
+from receipt_pipeline.chain.values import Reading, ReceiptFields, TextLine
+from receipt_pipeline.core.money import minor_digits
 
-
-class Label(StrEnum):
-    """What a row says its amount is; `ITEM` where it says nothing and no total came before it."""
-
-    COUNT = "count"
-    ROUNDING = "rounding"
-    CHANGE = "change"
-    SUBTOTAL = "subtotal"
-    TAX = "tax"
-    SERVICE = "service"
-    DISCOUNT = "discount"
-    TOTAL = "total"
-    CASH = "cash"
-    ITEM = "item"
-    OTHER = "other"
-
-
-# The first pattern that fits names the row, so narrower words come before wider ones.
-LABEL_PATTERNS: tuple[tuple[Label, re.Pattern[str]], ...] = tuple(
-    (label, re.compile(pattern))
-    for label, pattern in (
-        (
-            Label.COUNT,
-            r"\b(?:TOTAL|T\.?)? ?(?:QTY|QUANTITY)\b *:?|ITEM\(?S?\)? ?COUNT|NO\.? OF ITEMS?|TOTAL ITEMS?\b",
-        ),
-        (Label.TOTAL, r"ROUNDED TOTAL|TOTAL (?:AFTER|ROUND(?:ED)?)\b|TOTAL.*INCL|AMOUNT TO BE PAID"),
-        (Label.ROUNDING, r"ROUND|\bRND\b|\bADJ\b|PEMBUNDARAN|PELARASAN|RUNDUNG"),
-        (Label.CHANGE, r"\bCHANGE\b|RUECKGELD|RÜCKGELD|\bBAKI\b|KEMBALI|\bRENDU\b"),
-        (Label.SUBTOTAL, r"SUB ?-? ?TOTAL|EXCL|ZWISCHENSUMME|\bNETTO\b|BEFORE (?:TAX|GST)|SOUS-TOTAL"),
-        (Label.SERVICE, r"SERVICE CH|SERV\.? ?CH|\bSVC\b|SER\.? ?CHG"),
-        (Label.DISCOUNT, r"\bDISC|RABATT|\bSAVING"),
-        (Label.TAX, r"\bGST\b|\bTAX\b|\bSST\b|\bVAT\b|\bMWST\b|\bUST\b|\bTVA\b"),
-        (Label.TOTAL, r"TOTAL|AM(?:OUN)?T DUE|\bNETT?\b|\bSUMME\b|GESAMT|JUMLAH|BALANCE DUE|ZU ZAHLEN"),
-        (
-            Label.CASH,
-            r"\bCASH\b(?! ?(?:SALE|BILL|IER))|TENDER|\bPAID\b|PAYMENT|\bVISA\b|MASTER"
-            r"|\bTUNAI\b|\bBAR\b|GEGEBEN|RECEIVED",
-        ),
-    )
-)
-
-AMOUNT = re.compile(
-    r"(?<![\d.,])(?P<sign>-|\()?(?P<cur>RM|EUR|USD|MYR|SGD|GBP|[€$£])? ?(?P<minus>-)?"
-    r"(?P<whole>\d{1,3}(?:[.,' ]\d{3})+|\d{1,9})[.,](?P<cents>\d{2})(?![\d]|[.,]\d)"
-    r"(?P<after>-|\)| ?(?:RM|EUR|USD|MYR|[€$£%]))?"
-)
-NOT_COUNTED = re.compile(r"[^A-ZÄÖÜ0-9.%&\-() ]")
+SUM_KINDS = TOTAL_KINDS | {
+    LabelKind.SUBTOTAL,
+    LabelKind.TAX,
+    LabelKind.SERVICE,
+    LabelKind.DISCOUNT,
+    LabelKind.ROUNDING,
+    LabelKind.CASH,
+    LabelKind.CHANGE,
+}
+LOOSE_KINDS = TOTAL_KINDS | {LabelKind.SUBTOTAL, LabelKind.CHANGE}
+LOOSE_LABELS = 2
+HEADING = re.compile(r"DESC|QTY|PRICE|ITEM")
+WORDS = re.compile(r"[^\W\d_]{3}")
+DECIMALS = re.compile(r"\d[.,]\d\d")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One printed amount in minor units (two decimals), its row, label and the line it stands on."""
+    """One printed amount in minor units, with its row, label and the line it stands on.
+
+    `in_summary` tells that it stands in a table of taxes. `exact` tells that its decimals are
+    printed, or that its currency has none; `marked_whole` that a mark stands beside a bare number.
+    `borrowed` tells that it stands alone in the row next to its label.
+    """
 
     minor: int
+    kind: LabelKind
     row: int
-    label: Label
     line: TextLine
-    currency_mark: str
+    currency: str | None
+    in_summary: bool
+    exact: bool
+    marked_whole: bool
+    borrowed: bool
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class MoneyBook:
-    """All amounts of one reading in reading order, and the rows' texts in upper case."""
+    """All amounts of one reading in reading order, and its rows' texts in upper case."""
 
-    entries: list[Entry] = field(default_factory=list)
-    rows: list[str] = field(default_factory=list)
+    entries: tuple[Entry, ...]
+    rows: tuple[str, ...]
 
-    def minors(self, *labels: Label) -> list[int]:
-        """Return the amounts under these labels, in reading order."""
-        return [entry.minor for entry in self.entries if entry.label in labels]
+    def minors(self, *kinds: LabelKind) -> list[int]:
+        """Return the amounts under these labels outside of tax tables, in reading order."""
+        return [
+            entry.minor
+            for entry in self.entries
+            if entry.kind in kinds and entry.exact and not entry.in_summary
+        ]
 
     @property
     def pool(self) -> list[int]:
-        """Return every amount, in reading order."""
-        return [entry.minor for entry in self.entries]
+        """Return every exact amount, in reading order."""
+        return [entry.minor for entry in self.entries if entry.exact]
+
+    @property
+    def first_sum_row(self) -> int:
+        """Return the first row that is labelled as a subtotal or total; the number of rows without one."""
+        wanted = TOTAL_KINDS | {LabelKind.SUBTOTAL}
+        labelled = [entry.row for entry in self.entries if entry.kind in wanted]
+        return min(labelled, default=len(self.rows))
+
+    @property
+    def tail(self) -> list[int]:
+        """Return the exact amounts from the first subtotal or total on."""
+        return [entry.minor for entry in self.entries if entry.row >= self.first_sum_row and entry.exact]
+
+    @property
+    def loose(self) -> bool:
+        """Tell whether several labels of sums stand without an amount, so that others are unlabelled."""
+        with_amount = {entry.row for entry in self.entries}
+        bare = [row for at, row in enumerate(self.rows) if at not in with_amount]
+        named = (kind_of_label(row) for row in bare if not HEADING.search(row))
+        return sum(kind in LOOSE_KINDS for kind in named) >= LOOSE_LABELS
+
+    def names(self, kind: LabelKind) -> bool:
+        """Tell whether any row or amount is labelled so, with an amount beside it or not."""
+        return any(entry.kind == kind for entry in self.entries) or any(
+            kind_of_label(row) == kind for row in self.rows
+        )
 
 
-def keep_book(reading: Reading) -> MoneyBook:
-    """Enter every printed amount of the reading under the label of its row.
+def keep_book(reading: Reading, fields: ReceiptFields) -> MoneyBook:
+    """Enter every printed amount of the reading under its label.
 
-    A label without an amount waits for the next row of bare amounts: scans read column by column
-    give all labels first and then all amounts, in the same order.
+    A scan read column by column gives a block of labels and then a block of amounts; where both
+    are equally long they belong together in order.
     """
-    book = MoneyBook()
-    waiting: deque[Label] = deque()
-    closed = False
-    for number, row in enumerate(_rows(reading)):
-        text = " ".join(line.text for line in row).upper()
-        book.rows.append(text)
-        amounts = [(line, *parsed) for line in row for parsed in _amounts(line.text.upper())]
-        label = _label_of(text)
-        if label is not None and not amounts:
-            waiting.append(label)
+    rows = build_rows(reading)
+    texts = [row.text for row in rows]
+    context = AmountContext(decimal_mark_of(texts), fields.currency, None)
+    entries = [_entry(item, rows[item.row]) for item in label_amounts(rows, context)]
+    book = MoneyBook(_without_lenders(entries), tuple(fold_label(text, keep_marks=True) for text in texts))
+    return _with_columns_joined(book)
+
+
+def _entry(item: LabelledAmount, row: Row) -> Entry:
+    found = item.found
+    line = next((cell for cell in row.cells if found.printed in cell.text), None)
+    return Entry(
+        minor=found.minor,
+        kind=item.kind,
+        row=item.row,
+        line=line or row.cells[-1],
+        currency=found.currency if found.marked else None,
+        in_summary=item.in_summary,
+        exact=found.has_cents or (found.marked and minor_digits(found.currency) == 0),
+        marked_whole=found.marked and not found.has_cents and minor_digits(found.currency) > 0,
+        borrowed=line is None,
+    )
+
+
+def _without_lenders(entries: list[Entry]) -> tuple[Entry, ...]:
+    """Keep one entry of each amount that a label borrowed from a row beside its own.
+
+    From the row below, the label's entry stays; from the row above, the row's own, because an
+    amount above a label mostly closes the block before.
+    """
+    bare = {(entry.row, entry.minor): at for at, entry in enumerate(entries) if not entry.borrowed}
+    dropped: set[int] = set()
+    for at, entry in enumerate(entries):
+        if entry.borrowed and (entry.row + 1, entry.minor) in bare:
+            dropped.add(bare[entry.row + 1, entry.minor])
+        elif entry.borrowed and (entry.row - 1, entry.minor) in bare:
+            dropped.add(at)
+    return tuple(entry for at, entry in enumerate(entries) if at not in dropped)
+
+
+def _with_columns_joined(book: MoneyBook) -> MoneyBook:
+    """Give the amounts of an unlabelled block the labels of the block before it, in order."""
+    joined: dict[int, LabelKind] = {}
+    entries = list(book.entries)
+    for labels, amounts in _column_blocks(book.rows, entries):
+        if len(labels) == len(amounts) > 1:
+            joined.update(zip(amounts, labels, strict=True))
+    relabelled = (
+        replace(entry, kind=joined[at], in_summary=False) if at in joined else entry
+        for at, entry in enumerate(entries)
+    )
+    return MoneyBook(tuple(relabelled), book.rows)
+
+
+def _column_blocks(rows: Sequence[str], entries: Sequence[Entry]) -> list[tuple[list[LabelKind], list[int]]]:
+    """Return blocks of consecutive sum labels, each with the positions of the bare amounts after it."""
+    places: dict[int, list[int]] = {}
+    for at, entry in enumerate(entries):
+        # What the last label of a block borrowed is the first amount of the block of amounts.
+        places.setdefault(entry.row + entry.borrowed, []).append(at)
+    blocks: list[tuple[list[LabelKind], list[int]]] = []
+    labels: list[LabelKind] = []
+    amounts: list[int] = []
+    for number, row in enumerate(rows):
+        if labels and number in places and not WORDS.search(row):
+            amounts += places[number]
             continue
-        for line, minor, mark in amounts:
-            named = label
-            if named is None and waiting and _bare(text):
-                named = waiting.popleft()
-            if named is None:
-                named = Label.OTHER if closed else Label.ITEM
-            book.entries.append(Entry(minor=minor, row=number, label=named, line=line, currency_mark=mark))
-        closed = closed or label in (Label.SUBTOTAL, Label.TOTAL)
-        if amounts and label is None and not _bare(text):
-            # An item's row ends whatever column of labels came before it.
-            waiting.clear()
-    return book
-
-
-def _rows(reading: Reading) -> Iterator[list[TextLine]]:
-    """Yield lines that stand side by side on one page as one row, left to right."""
-    row: list[TextLine] = []
-    for line in sorted(reading.lines, key=lambda line: (line.page, line.box[1] + line.box[3])):
-        if row and not _side_by_side(row[0], line):
-            yield sorted(row, key=lambda line: line.box[0])
-            row = []
-        row.append(line)
-    if row:
-        yield sorted(row, key=lambda line: line.box[0])
-
-
-def _side_by_side(first: TextLine, second: TextLine) -> bool:
-    if first.page != second.page:
-        return False
-    height = min(first.box[3] - first.box[1], second.box[3] - second.box[1])
-    centres_apart = abs(first.box[1] + first.box[3] - second.box[1] - second.box[3]) / 2
-    return centres_apart < 0.5 * height
-
-
-def _label_of(text: str) -> Label | None:
-    plain = NOT_COUNTED.sub(" ", text)
-    for label, pattern in LABEL_PATTERNS:
-        if pattern.search(plain):
-            return label
-    return None
-
-
-def _bare(text: str) -> bool:
-    """Tell whether a row holds amounts and hardly anything else, such as `RM 12.50 SR`."""
-    return sum(character.isalpha() for character in AMOUNT.sub("", text)) <= 3
-
-
-def _amounts(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (minor units, currency mark or "") of each amount with two decimals; percentages are none."""
-    for match in AMOUNT.finditer(text):
-        after = (match["after"] or "").strip()
-        if after == "%" or text[match.end() : match.end() + 2].strip().startswith("%"):
-            continue
-        minor = int(re.sub(r"\D", "", match["whole"])) * 100 + int(match["cents"])
-        negative = match["sign"] or match["minus"] or after == "-"
-        mark = match["cur"] or (after if after not in ("-", ")") else "")
-        yield (-minor if negative else minor), mark
+        if amounts:
+            blocks.append((labels, amounts))
+            labels, amounts = [], []
+        kind = kind_of_label(row)
+        labels = [*labels, kind] if kind in SUM_KINDS and not DECIMALS.search(row) else []
+    if amounts:
+        blocks.append((labels, amounts))
+    return blocks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -11,12 +11,17 @@ from receipt_pipeline.chain.values import Reading, ReceiptFields
 
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
-NUMERIC_DATE = re.compile(r"(?<![\d./-])(\d{1,2})[./-](\d{1,2})[./-](\d{4}|\d{2})(?![\d/-]|\.\d)")
+NUMERIC_DATE = re.compile(r"(?<![\w./-])(\d{1,2})[./-](\d{1,2})[./-](\d{4}|\d{2})(?![\d/-]|\.\d)")
 ISO_DATE = re.compile(r"(?<!\d)(20\d{2})[./-](\d{1,2})[./-](\d{1,2})(?!\d)")
 NAMED_DATE = re.compile(rf"(?<!\d)(\d{{1,2}})[ /-]?({'|'.join(MONTHS)})[A-Z]*[ ,/-]*(\d{{4}}|\d{{2}})(?!\d)")
-STAMP = re.compile(r"(?<!\d)(20[12]\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])\d{0,8}(?!\d)")
+STAMP = re.compile(r"(?<!\d)(20[12]\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])\d{4,8}(?!\d)")
+STAMP_NEAR_DAYS = 400
 TIME = re.compile(r"(?<![\d:])(\d{1,2})[:](\d{2})(?:[:](\d{2}))? ?(AM|PM)?")
+DATED = re.compile(rf"DATE|DATUM|TIME|PRINT|\d:\d\d|[./-](?:19|20)\d\d|{'|'.join(MONTHS)}")
+BARE_DATE_LENGTH = 12
 NOT_THE_SALE = re.compile(r"EXP|VALID|DUE|BEFORE|UNTIL|DELIVER|RETURN|W\.?E\.?F|STARTING|EFFECTIVE")
+GST_NUMBER = re.compile(r"\bGST\D{0,14}?(00\d{2} ?\d{4} ?\d{4})(?!\d)")
+GST_NUMBER_STEP = 4096
 YEARS_KNOWN = (1995, 2060)
 
 
@@ -57,8 +62,8 @@ TAX_PERIODS = (
 NAME_LINGERS_DAYS = 150
 RATE_LINGERS_DAYS = 10
 TAX_RATE = re.compile(
-    r"(?:GST|SST|MWST|UST|TAX)\D{0,12}(\d{1,2})(?:[.,]0{1,2})? ?%"
-    r"|(\d{1,2})(?:[.,]0{1,2})? ?% ?(?:GST|SST|MWST)"
+    r"\b(?:GST|SST|MWST|UST)\b ?(?:@|TAX)? ?\(?(\d{1,2})(?:[.,]0{1,2})? ?%"
+    r"|(?<![\d.,])(\d{1,2})(?:[.,]0{1,2})? ?% ?(?:GST|SST|MWST)"
 )
 
 
@@ -83,9 +88,12 @@ def read_dates(reading: Reading, fields: ReceiptFields) -> DateEvidence:
     others: list[set[date]] = []
     years: set[int] = set()
     for text in texts:
+        # Numbers of bills often begin with the day; shorter ones only look as if they did.
+        stamped = [day for day in _stamped_days(text) if sale and abs((day - sale).days) <= STAMP_NEAR_DAYS]
+        others.extend({day} for day in stamped)
         for readings in _printed_dates(text):
             impossible += not readings
-            if readings and not NOT_THE_SALE.search(text):
+            if readings and _is_dated(text) and not NOT_THE_SALE.search(text):
                 others.append(readings)
                 years.update(day.year for day in readings)
     agreeing = sum(1 for days in others if sale in days)
@@ -94,10 +102,15 @@ def read_dates(reading: Reading, fields: ReceiptFields) -> DateEvidence:
         contradicting=sum(1 for days in others if sale is not None and sale not in days),
         agreeing=agreeing,
         weekday_mismatch=int(any(_weekday_differs(text) for text in texts)),
-        outside_tax_period=int(sale is not None and _outside_tax_period(" \n ".join(texts), sale)),
+        outside_tax_period=int(sale is not None and _outside_tax_period(texts, sale)),
         time_impossible=int(any(_time_impossible(text) for text in texts)),
         years_apart=max(years) - min(years) if years else 0,
     )
+
+
+def _is_dated(text: str) -> bool:
+    """Tell whether a line says that its numbers are a date; codes of goods may look like one."""
+    return len(text) <= BARE_DATE_LENGTH or DATED.search(text) is not None
 
 
 def _sale_day(fields: ReceiptFields) -> date | None:
@@ -114,10 +127,16 @@ def _printed_dates(text: str) -> Iterator[set[date]]:
     for first, second, year in NUMERIC_DATE.findall(text):
         if 1 <= int(first) <= 31 and 1 <= int(second) <= 31 and _year(year):
             yield set(_days((_year(year), int(second), int(first)), (_year(year), int(first), int(second))))
-    for year, month, day in (*ISO_DATE.findall(text), *STAMP.findall(text)):
+    for year, month, day in ISO_DATE.findall(text):
         yield set(_days((int(year), int(month), int(day))))
     for day, month, year in NAMED_DATE.findall(text):
         yield set(_days((_year(year), MONTHS.index(month) + 1, int(day))))
+
+
+def _stamped_days(text: str) -> Iterator[date]:
+    """Yield the days that long numbers such as 20180430123 begin with."""
+    for year, month, day in STAMP.findall(text):
+        yield from _days((int(year), int(month), int(day)))
 
 
 def _days(*candidates: tuple[int, int, int]) -> Iterator[date]:
@@ -145,7 +164,8 @@ def _weekday_differs(text: str) -> bool:
 
 def _time_impossible(text: str) -> bool:
     for hour, minute, second, half in TIME.findall(text):
-        if half and int(hour) > 12:
+        # Some tills print 17:05 PM, but none prints an afternoon hour as AM.
+        if half == "AM" and int(hour) > 12:
             return True
         if int(hour) > 23 and half == "" and second and int(minute) < 60:
             return True
@@ -154,19 +174,33 @@ def _time_impossible(text: str) -> bool:
     return False
 
 
-def _outside_tax_period(text: str, sale: date) -> bool:
+def _outside_tax_period(texts: Sequence[str], sale: date) -> bool:
     """Tell whether the receipt charges or names a tax that was not in force on the day of the sale."""
+    whole = " \n ".join(texts)
     for hint, tax in {(period.hint, period.tax): None for period in TAX_PERIODS}:
-        if not (hint.search(text) and tax.search(text)):
+        if not (hint.search(whole) and tax.search(whole)):
             continue
         periods = [period for period in TAX_PERIODS if period.hint is hint and period.tax is tax]
-        rates = {int(first or second) for first, second in TAX_RATE.findall(text)} - {0}
-        named = [p for p in periods if _within(p, sale, NAME_LINGERS_DAYS)]
-        charged = [p for p in periods if p.rate in rates and _within(p, sale, RATE_LINGERS_DAYS)]
-        if not named or (rates and not charged):
-            return True
-        break
+        rates = {
+            int(match[1] or match[2])
+            for text in texts
+            for match in TAX_RATE.finditer(text)
+            if tax.search(match.group())
+        } - {0}
+        named = any(_within(period, sale, NAME_LINGERS_DAYS) for period in periods)
+        in_force = {period.rate for period in periods if _within(period, sale, RATE_LINGERS_DAYS)}
+        return not named or not rates <= in_force
     return False
+
+
+def tax_number_odd(rows: Sequence[str]) -> bool:
+    """Tell whether a Malaysian GST number of twelve digits is none that can have been given out.
+
+    All that were seen on genuine receipts are multiples of 4096, which a number with altered digits
+    hardly ever is.
+    """
+    numbers = {int(number.replace(" ", "")) for row in rows for number in GST_NUMBER.findall(row)}
+    return any(number % GST_NUMBER_STEP for number in numbers)
 
 
 def _within(period: TaxPeriod, sale: date, linger_days: int) -> bool:

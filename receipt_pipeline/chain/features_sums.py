@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
-from receipt_pipeline.chain.features_book import Label, MoneyBook
+from receipt_pipeline.chain.extract_labels import LabelKind
+from receipt_pipeline.chain.extract_totals import TOTAL_KINDS
+from receipt_pipeline.chain.features_book import MoneyBook
+from receipt_pipeline.chain.features_rows import RATE, Products
 from receipt_pipeline.chain.values import ReceiptFields
 
 # Taxes and shares are rounded line by line, so a sum may be off by a few minor units.
 ROUNDING_SLACK_MINOR = 3
 CASH_STEP_MINOR = 5
 CASH_STEP_CURRENCIES = frozenset({"MYR", "AUD", "NZD", "CHF"})
-PRODUCT_REACH = 4
-ADJUSTMENTS_MAX = 3
+ADJUSTMENTS_MAX = 4
+RATES_PERCENT = range(1, 31)
 
-QUANTITY_TIMES_PRICE = re.compile(
-    r"(?<![\d.,])(?P<qty>\d{1,4}) ?(?:UNITS?|PCS?|NOS?|EA|CTN|PKT|#)? ?[X*@×] ?@? ?(?:RM|EUR|USD|[€$£])? ?"
-    r"(?P<price>\d{1,6}[.,]\d{2}(?:\d{2})?)(?!\d)"
-)
-PRICE_TIMES_QUANTITY = re.compile(
-    r"(?<![\d.,])(?P<price>\d{1,6}[.,]\d{2}(?:\d{2})?) ?[X*×] ?(?P<qty>\d{1,4})(?![\d.,])"
-)
-RATE = re.compile(r"(?<![\d.,])(\d{1,2})(?:[.,]0{1,2})? ?%")
+GOODS_KINDS = frozenset({LabelKind.OTHER, LabelKind.COUNT, LabelKind.DISCOUNT, LabelKind.SERVICE})
+REACH_MINOR_MAX = 10_000_000
+# Rates of taxes stand in tables of taxes like amounts: `SR 6.00`.
+TAX_PERCENT = frozenset({5, 6, 7, 8, 9, 10, 19})
+PIECES = range(2, 13)
+REACHED_MAX = 5_000
+COUNT_ROW = re.compile(r"TOTAL (?:QTY|QUANTITY|ITEMS?)|ITEM\(?S?\)? ?COUNT|NO\.? OF ITEMS?")
 COUNT = re.compile(r"(?<![\d.,])(\d{1,3})(?:[.,]0{1,2})?(?![\d.,%/])")
 
 
@@ -43,137 +46,16 @@ class Check:
         return self.checked and not self.held
 
 
-@dataclass(frozen=True, slots=True)
-class Products:
-    """Lines of the form quantity x price: how many name their product beside them, how many do not."""
-
-    held: int
-    failed: int
-    quantity: int
-    lines: int
-
-
 def totals_of(book: MoneyBook, fields: ReceiptFields) -> list[int]:
-    """Return the distinct totals that are printed, the extracted one first."""
-    found = [] if fields.total is None else [fields.total.minor]
-    return list(dict.fromkeys([*found, *book.minors(Label.TOTAL)]))
+    """Return the distinct totals that are printed, the extracted one first.
 
-
-def check_change(book: MoneyBook, totals: list[int]) -> Check:
-    """Check that what was given less the change is a total."""
-    given, change = book.minors(Label.CASH), book.minors(Label.CHANGE)
-    gaps = [abs(paid - abs(back) - total) for paid, back, total in product(given, change, totals)]
-    return _check("change", gaps, slack=0)
-
-
-def check_subtotal(book: MoneyBook, totals: list[int]) -> Check:
-    """Check that subtotal, tax and what else is added or taken off make a total."""
-    parts, taxes = book.minors(Label.SUBTOTAL), [0, *book.minors(Label.TAX)]
-    others = set(book.minors(Label.ROUNDING, Label.DISCOUNT, Label.SERVICE))
-    gaps = [
-        abs(part + tax + extra - total)
-        for part, tax, extra, total in product(
-            parts[:ADJUSTMENTS_MAX], taxes[:ADJUSTMENTS_MAX], _signed_sums(others), totals
-        )
-    ]
-    return _check("subtotal", gaps, slack=ROUNDING_SLACK_MINOR)
-
-
-def check_items(book: MoneyBook, totals: list[int]) -> Check:
-    """Check that the items make the subtotal or a total, however prices and amounts stand in a row."""
-    items = [entry for entry in book.entries if entry.label is Label.ITEM]
-    targets = {*totals, *book.minors(Label.SUBTOTAL)}
-    extras = _signed_sums({*book.minors(Label.ROUNDING, Label.DISCOUNT, Label.SERVICE, Label.TAX)})
-    last_of_row = list({entry.row: entry.minor for entry in items}.values())
-    values = [entry.minor for entry in items]
-    without_echo = [value for at, value in enumerate(values) if at == 0 or values[at - 1] != value]
-    sums = {sum(last_of_row), sum(values), sum(without_echo), sum(values[1::2]), sum(values[::2])}
-    gaps = [abs(total + extra - target) for total, extra, target in product(sums, extras, targets)]
-    return _check("items", gaps if items else [], slack=ROUNDING_SLACK_MINOR)
-
-
-def check_rate(book: MoneyBook) -> Check:
-    """Check that a printed tax is a printed rate of a printed amount, inclusive or exclusive."""
-    rates = {int(rate) for row in book.rows for rate in RATE.findall(row) if 0 < int(rate) <= 30}
-    taxes = [tax for tax in book.minors(Label.TAX) if tax > 0]
-    pool = {value for value in book.pool if value > 0}
-    gaps = [
-        min(abs(round(value * rate / 100) - tax), abs(round(value * rate / (100 + rate)) - tax))
-        for tax, rate, value in product(taxes, sorted(rates), pool)
-        if value != tax
-    ]
-    return _check("rate", gaps, slack=ROUNDING_SLACK_MINOR)
-
-
-def check_count(book: MoneyBook, products: Products) -> Check:
-    """Check that a printed number of pieces is that of the lines or of their quantities."""
-    for at, row in enumerate(book.rows):
-        if (
-            re.search(r"TOTAL (?:QTY|QUANTITY|ITEMS?)|ITEM\(?S?\)? ?COUNT|NO\.? OF ITEMS?", row)
-            and products.lines
-        ):
-            near = " ".join(book.rows[at : at + 2])
-            counts = [int(count) for count in COUNT.findall(near)]
-            return _check(
-                "count", [abs(n - m) for n in counts for m in (products.lines, products.quantity)], slack=0
-            )
-    return Check("count", checked=False, held=False)
-
-
-def check_payable(book: MoneyBook, totals: list[int], currency: str | None) -> Check:
-    """Check that a total which was rounded for cash is a multiple of the smallest coin."""
-    rounded = bool(book.minors(Label.ROUNDING)) and currency in CASH_STEP_CURRENCIES
-    return _check("payable", [total % CASH_STEP_MINOR for total in totals] if rounded else [], slack=0)
-
-
-def read_products(book: MoneyBook) -> Products:
-    """Compare each `quantity x price` with the amounts printed beside or just after it."""
-    held = failed = quantity = lines = 0
-    for at, row in enumerate(book.rows):
-        for match in (*QUANTITY_TIMES_PRICE.finditer(row), *PRICE_TIMES_QUANTITY.finditer(row)):
-            count = int(match["qty"])
-            price = float(match["price"].replace(",", "."))
-            near = [entry.minor for entry in book.entries if at - 1 <= entry.row <= at + PRODUCT_REACH]
-            lines, quantity = lines + 1, quantity + count
-            if any(abs(round(count * price * 100) - minor) <= 1 for minor in near):
-                held += 1
-            elif near:
-                failed += 1
-    return Products(held=held, failed=failed, quantity=quantity, lines=lines)
-
-
-def total_support(book: MoneyBook, totals: list[int]) -> int:
-    """Return in how many further places the best supported total is printed, at most 6."""
-    return min(6, max((book.pool.count(total) - 1 for total in totals), default=0))
-
-
-def totals_contradicting(book: MoneyBook, totals: list[int]) -> int:
-    """Return how many printed totals no other amount of the receipt explains.
-
-    A second total is explained by rounding, tax, discount or service between it and another.
+    Without any label the amounts that are printed at least twice after the goods stand in.
     """
-    labelled = list(dict.fromkeys(book.minors(Label.TOTAL)))
-    steps = {abs(value) for value in book.minors(Label.ROUNDING, Label.TAX, Label.DISCOUNT, Label.SERVICE)}
-    unexplained = 0
-    for at, total in enumerate(labelled[1:], start=1):
-        differences = [abs(total - other) for other in labelled[:at]]
-        if not any(gap <= CASH_STEP_MINOR or gap in steps for gap in differences):
-            unexplained += 1
-    return unexplained
-
-
-def _check(name: str, gaps: Iterable[int], *, slack: int) -> Check:
-    known = list(gaps)
-    if not known:
-        return Check(name, checked=False, held=False)
-    gap = min(known)
-    return Check(name, checked=True, held=gap <= slack, gap_minor=gap)
-
-
-def _signed_sums(values: set[int]) -> list[int]:
-    """Return every sum in which each value is added, taken off or left out."""
-    used = sorted(values, key=abs)[:ADJUSTMENTS_MAX]
-    return sorted({sum(signs) for signs in product(*[(0, value, -value) for value in used])} | {0})
+    found = [] if fields.total is None or fields.total.minor == 0 else [fields.total.minor]
+    found += [minor for minor in book.minors(*TOTAL_KINDS) if minor > 0]
+    if not found:
+        found = [minor for minor, times in Counter(book.pool).items() if times > 1 and minor > 0]
+    return list(dict.fromkeys(found))
 
 
 def all_checks(book: MoneyBook, fields: ReceiptFields, products: Products) -> Iterator[Check]:
@@ -182,6 +64,246 @@ def all_checks(book: MoneyBook, fields: ReceiptFields, products: Products) -> It
     yield check_items(book, totals)
     yield check_subtotal(book, totals)
     yield check_change(book, totals)
-    yield check_rate(book)
+    yield check_tax_table(book, totals)
     yield check_count(book, products)
     yield check_payable(book, totals, fields.currency)
+
+
+def check_change(book: MoneyBook, totals: list[int]) -> Check:
+    """Check that an amount given less an amount given back, both after the goods, is a total."""
+    if not (book.names(LabelKind.CHANGE) and totals):
+        return _unchecked("change")
+    tail = [abs(minor) for minor in book.tail]
+    seen = set(tail)
+    exactly_paid = 0 in seen and any(tail.count(total) > 1 for total in totals)
+    held = exactly_paid or any(
+        paid - total in seen for paid, total in product(seen - set(totals), totals) if paid > total > 0
+    )
+    given, back = book.minors(LabelKind.CASH), book.minors(LabelKind.CHANGE)
+    gaps = [abs(abs(paid) - abs(rest) - total) for paid, rest, total in product(given, back, totals)]
+    if not (held or gaps):
+        return _unchecked("change")
+    return Check("change", checked=True, held=held or min(gaps) == 0, gap_minor=0 if held else min(gaps))
+
+
+def check_subtotal(book: MoneyBook, totals: list[int]) -> Check:
+    """Check that a subtotal, with tax and what else is added or taken off, makes a total."""
+    parts = book.minors(LabelKind.SUBTOTAL)
+    added = _signed_sums(
+        {*book.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)}
+    )
+    # A second part of the sale, such as its untaxed goods, may stand among the sums.
+    others = {0, *(minor for minor in book.tail if minor > 0)}
+    gaps = [
+        abs(part + extra + other - total)
+        for part, extra, other, total in product(parts, added, others, totals)
+        if other != total
+    ]
+    return _check("subtotal", gaps, slack=ROUNDING_SLACK_MINOR)
+
+
+def check_items(book: MoneyBook, totals: list[int]) -> Check:
+    """Check that the goods make the subtotal or a total, however prices and amounts stand in a row."""
+    # The heading of the goods may name a tax, so a table of taxes only counts after the goods.
+    goods = [
+        entry
+        for entry in book.entries
+        if entry.row < book.first_sum_row and entry.exact and entry.kind == LabelKind.OTHER
+    ]
+    values = [entry.minor for entry in goods]
+    last_of_row = list({entry.row: entry.minor for entry in goods}.values())
+    targets = {*totals, *book.minors(LabelKind.SUBTOTAL)}
+    if not values or not targets:
+        return _unchecked("items")
+    added = _signed_sums(
+        {*book.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)}
+    )
+    gaps = [
+        abs(total + extra - target)
+        for total, extra, target in product(_plausible_sums(values, last_of_row), added, targets)
+    ]
+    if _unlabelled_subtotal_holds(last_of_row, totals, book.minors(LabelKind.ROUNDING)):
+        return Check("items", checked=True, held=True)
+    check = _check("items", gaps, slack=ROUNDING_SLACK_MINOR)
+    # Where sums stand unlabelled among the goods, a sum that is not found proves nothing.
+    return _unchecked("items") if book.loose and check.failed else check
+
+
+def goods_unreachable(book: MoneyBook, totals: list[int]) -> bool:
+    """Tell whether no selection of the amounts before the first sum makes a subtotal or total.
+
+    A selection leaves room for prices, quantities and discounts in any layout, so a genuine receipt
+    hardly ever fails; a long one hardly ever can.
+    """
+    goods = [
+        entry.minor
+        for entry in book.entries
+        if entry.row < book.first_sum_row and entry.exact and entry.kind in GOODS_KINDS and entry.minor
+    ]
+    targets = {*totals, *book.minors(LabelKind.SUBTOTAL)}
+    if not (goods and targets) or max(map(abs, targets)) > REACH_MINOR_MAX:
+        return False
+    added = _signed_sums(
+        {*book.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)}
+    )
+    wanted = {
+        target - more + off
+        for target, more, off in product(
+            targets, added, range(-ROUNDING_SLACK_MINOR, ROUNDING_SLACK_MINOR + 1)
+        )
+    }
+    reached = {0}
+    for minor in goods:
+        reached |= {sum_ + minor for sum_ in reached}
+        if len(reached) > REACHED_MAX or wanted & (reached - {0}):
+            return False
+    return True
+
+
+def _unlabelled_subtotal_holds(values: list[int], totals: list[int], roundings: list[int]) -> bool:
+    """Tell whether an amount is the sum of those before it, and leads to a total with those after it.
+
+    Labels far from their amounts leave subtotal and tax unlabelled behind the goods.
+    """
+    for cut in range(1, len(values)):
+        before, subtotal = values[:cut], values[cut]
+        ways = (before, before[1::2], _without_repeats(before))
+        if subtotal > 0 and any(way and sum(way) == subtotal for way in ways):
+            after = [0, *_signed_sums({*values[cut + 1 : cut + ADJUSTMENTS_MAX], *roundings})]
+            if any(
+                abs(subtotal + more - total) <= ROUNDING_SLACK_MINOR for more, total in product(after, totals)
+            ):
+                return True
+    return False
+
+
+def _plausible_sums(values: list[int], last_of_row: list[int]) -> set[int]:
+    """Return the sums of the goods for the ways in which prices, discounts and amounts are printed."""
+    sums = {sum(values), sum(last_of_row), sum(_without_repeats(values))}
+    for step in (2, 3):
+        sums.update(sum(values[start::step]) for start in range(step))
+    return sums
+
+
+def _without_repeats(values: list[int]) -> list[int]:
+    """Return the amounts without those that only repeat the one before, as for a single piece."""
+    return [value for at, value in enumerate(values) if at == 0 or values[at - 1] != value]
+
+
+def check_tax_table(book: MoneyBook, totals: list[int]) -> Check:
+    """Check that the bases and taxes of a tax table make a total.
+
+    A base and its tax are two amounts in a row of which one is a printed rate of the other.
+    """
+    rates = printed_rates(book)
+    tail = book.tail if any(entry.in_summary for entry in book.entries) or rates else []
+    taxed = {
+        (base, tax)
+        for base, tax in pairwise(tail)
+        if tax > 0 and any(abs(base * rate - 100 * tax) <= 100 * ROUNDING_SLACK_MINOR // 2 for rate in rates)
+    }
+    untaxed = {base for base, tax in pairwise(tail) if tax == 0 < base and base not in totals}
+    if not taxed:
+        return _unchecked("tax_table")
+    sums = {base + tax for base, tax in taxed} | {sum(base + tax for base, tax in taxed)}
+    added = _signed_sums({*book.minors(LabelKind.ROUNDING, LabelKind.SERVICE)})
+    gaps = [
+        abs(total + other + extra - target)
+        for total, other, extra, target in product(sums, {0, *untaxed, sum(untaxed)}, added, totals)
+    ]
+    return _check("tax_table", gaps, slack=CASH_STEP_MINOR)
+
+
+def check_count(book: MoneyBook, products: Products) -> Check:
+    """Check that a printed number of pieces is that of the lines or of their quantities."""
+    for at, row in enumerate(book.rows):
+        if COUNT_ROW.search(row) and products.lines:
+            counts = [int(count) for count in COUNT.findall(" ".join(book.rows[at : at + 2]))]
+            wanted = (products.lines, products.quantity)
+            return _check("count", [abs(n - m) for n, m in product(counts, wanted)], slack=0)
+    return _unchecked("count")
+
+
+def check_payable(book: MoneyBook, totals: list[int], currency: str | None) -> Check:
+    """Check that a total which was rounded for cash is a multiple of the smallest coin."""
+    rounded = book.names(LabelKind.ROUNDING) and currency in CASH_STEP_CURRENCIES
+    return _check("payable", [total % CASH_STEP_MINOR for total in totals] if rounded else [], slack=0)
+
+
+def total_support(book: MoneyBook, totals: list[int]) -> int:
+    """Return in how many further places the best supported total is printed, at most 6."""
+    return min(6, max((book.pool.count(total) - 1 for total in totals), default=0))
+
+
+def totals_contradicting(book: MoneyBook) -> int:
+    """Return how many printed totals nothing explains.
+
+    A total is explained by standing anywhere else again, by differing from another by a printed
+    amount such as a rounding, tax, discount or part, or by being the tax within another.
+    """
+    labelled = list(dict.fromkeys(minor for minor in book.minors(*TOTAL_KINDS) if minor > 0))
+    if len(labelled) < 2:
+        return 0
+    printed = Counter(abs(minor) for minor in book.pool)
+    rates = printed_rates(book)
+    return sum(not _explained(total, labelled, printed, rates) for total in labelled)
+
+
+def _explained(total: int, labelled: list[int], printed: Counter[int], rates: set[int]) -> bool:
+    others = [other for other in labelled if other != total]
+    gaps = [abs(total - other) for other in others]
+    shares = [abs(other * rate - total * (100 + rate)) for other, rate in product(others, rates)]
+    return (
+        printed[total] > 1
+        or any(gap <= CASH_STEP_MINOR for gap in gaps)
+        or any(abs(gap - amount) <= 1 for gap, amount in product(gaps, printed))
+        or any(share <= 100 * ROUNDING_SLACK_MINOR for share in shares)
+    )
+
+
+def tail_unexplained(book: MoneyBook) -> int:
+    """Return how many amounts after the goods stand for themselves.
+
+    A genuine amount stands twice, is made of two others, is a multiple or a share of another, or is
+    its tax; an altered amount mostly loses all of these at once.
+    """
+    pool = Counter(abs(minor) for minor in book.pool)
+    rates = printed_rates(book)
+    return sum(not _made_of_others(minor, pool, rates) for minor in {abs(minor) for minor in book.tail})
+
+
+def _made_of_others(minor: int, pool: Counter[int], rates: set[int]) -> bool:
+    percent, rest = divmod(minor, 100)
+    if minor <= CASH_STEP_MINOR or pool[minor] > 1 or (rest == 0 and percent in TAX_PERCENT):
+        return True
+    others = [other for other in pool if other not in (0, minor)]
+    seen = set(others)
+    near = [minor + off for off in (-1, 0, 1)]
+    return (
+        any(abs(wanted - other) in seen or wanted + other in seen for wanted, other in product(near, others))
+        or any(minor in (other * pieces, other / pieces) for other, pieces in product(others, PIECES))
+        or any(abs(other * rate - minor * 100) <= 100 for other, rate in product(others, rates))
+        or any(abs(other * rate - minor * (100 + rate)) <= 100 for other, rate in product(others, rates))
+    )
+
+
+def printed_rates(book: MoneyBook) -> set[int]:
+    """Return the whole percentages that the receipt prints."""
+    return {int(rate) for row in book.rows for rate in RATE.findall(row)} & set(RATES_PERCENT)
+
+
+def _unchecked(name: str) -> Check:
+    return Check(name, checked=False, held=False)
+
+
+def _check(name: str, gaps: Iterable[int], *, slack: int) -> Check:
+    gap = min(gaps, default=None)
+    if gap is None:
+        return _unchecked(name)
+    return Check(name, checked=True, held=gap <= slack, gap_minor=gap)
+
+
+def _signed_sums(values: set[int]) -> list[int]:
+    """Return every sum in which each value is added, taken off or left out; the smallest few enter."""
+    used = sorted((value for value in values if value), key=abs)[:ADJUSTMENTS_MAX]
+    return sorted({sum(signs) for signs in product(*[(0, value, -value) for value in used])})

@@ -189,9 +189,12 @@ class _Printer:
                 "phone", Cell(f"TEL: {rng.randrange(10, 99):03d}-{rng.randrange(1000000, 9999999)}", 0.2)
             )
         if sale.rate and rng.random() < 0.75:
+            # GST numbers were given out in steps of 4096, behind two zeros.
+            number = (
+                4096 * rng.randrange(10**4, 5 * 10**5) if self.country.code == "MY" else rng.randrange(10**11)
+            )
             yield self.row(
-                "tax_number",
-                Cell(f"{self.country.tax_name(sale.when.date())} NO: {rng.randrange(10**11, 10**12)}", 0.1),
+                "tax_number", Cell(f"{self.country.tax_name(sale.when.date())} NO: {number:012d}", 0.1)
             )
         yield self.row("title", Cell(rng.choice(self.country.titles), 0.3))
 
@@ -231,7 +234,7 @@ class _Printer:
         both = f"{printed} {time}"
         style = self.rng.randrange(3)
         if not label:
-            return (Cell(both, self.rng.choice([0.0, 0.2, 0.5])),)
+            return (Cell(both, self.rng.choice([0.0, 0.1, 0.3])),)
         if style == 0:
             return (Cell(f"{label}{self.colon or ':'} {both}"),)
         if style == 1:
@@ -302,9 +305,23 @@ class _Printer:
             yield self.labelled("total", rng.choice(["ROUNDED TOTAL", "NET TOTAL", "AMOUNT DUE"]), sale.total)
         else:
             yield self.labelled("total", words["total"], sale.total)
+        yield from self._clutter(sale, tax_name)
         yield from self._paid(sale)
         if sale.rate and rng.random() < 0.55:
             yield from self._tax_table(sale, tax_name)
+
+    def _clutter(self, sale: _Sale, tax_name: str) -> Iterator[Row]:
+        """Print what genuine shops add among the sums, and what makes their sums hard to follow."""
+        rng = self.rng
+        if rng.random() < 0.08 and sale.inclusive and sale.rate:
+            yield self.labelled("included", f"{tax_name} {sale.rate}% INCLUDED IN TOTAL", sale.tax)
+        if rng.random() < 0.05:
+            words = rng.choice(["TOTAL SPENT TO DATE", "TOTAL OUTSTANDING", "MEMBER TOTAL", "TOTAL BY ITEM"])
+            yield self.labelled("included", words, rng.randrange(100, 90000))
+        if rng.random() < 0.05:
+            yield self.row("note", Cell(f"{self.mark}{rng.choice([2, 5, 10])} OFF NEXT VISIT", 0.1))
+        if self.country.cash_step > 1 and rng.random() < 0.03:
+            yield self.labelled("rounding", self.labels["rounding"], rng.choice([0, 1, -1, 2, -2]))
 
     def _paid(self, sale: _Sale) -> Iterator[Row]:
         kind = self.rng.random()

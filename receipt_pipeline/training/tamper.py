@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from PIL import Image
-
 from receipt_pipeline.training.content import Cell, Content, Row
+from receipt_pipeline.training.draw_receipts import DrawnReceipt
 
 AMOUNT = re.compile(r"(?P<whole>\d[\d.,]*)(?P<point>[.,])(?P<cents>\d{2})(?!\d)")
 DATE_KINDS = ("date", "print_date")
@@ -37,16 +36,36 @@ def tamper(content: Content, rng: random.Random) -> Content:
     )
 
 
-def move_digit(image: Image.Image, source: tuple[int, int, int, int], target: tuple[int, int]) -> Image.Image:
-    """Copy one box of the picture over another place, as a forger does with a pasted digit.
+def paste_digit(
+    drawn: DrawnReceipt, rng: random.Random, *, kinds: Sequence[str] = TOTAL_KINDS
+) -> DrawnReceipt:
+    """Copy a digit of the page over the first digit of one amount, as forgers do in the picture.
 
-    Args:
-        source: (left, top, right, bottom) of the piece, in pixels.
-        target: (left, top) where it is pasted.
+    Everything else stays as it was, so that the sums no longer fit. The page should not be worn yet.
+
+    Raises:
+        ValueError: when the page shows no amount of these kinds, or no other digit to copy.
     """
-    altered = image.copy()
-    altered.paste(image.crop(source), target)
-    return altered
+    targets = [cell for cell in drawn.cells if cell.kind in kinds and AMOUNT.search(cell.text)]
+    if not targets:
+        raise ValueError("the page shows no amount of these kinds")
+    target = rng.choice(targets)
+    at = next(at for at, character in enumerate(target.text) if character.isdigit())
+    sources = [
+        (character, box)
+        for cell in drawn.cells
+        for character, box in zip(cell.text, cell.boxes, strict=True)
+        if character in "23456789" and character != target.text[at]
+    ]
+    if not sources:
+        raise ValueError("the page shows no other digit")
+    digit, (left, top, right, bottom) = rng.choice(sources)
+    image = drawn.image.copy()
+    image.paste(drawn.image.crop((left, top, right, bottom)), target.boxes[at][:2])
+    now = target.text[:at] + digit + target.text[at + 1 :]
+    change = {"was": target.text, "now": now}
+    truth = {**drawn.truth, "tampered": True, "alteration": "pasted_digit", "change": change}
+    return replace(drawn, image=image, truth=truth)
 
 
 def _alter_rows(content: Content, chosen: Sequence[int], change: Change) -> Content | None:
@@ -139,10 +158,11 @@ def _alter_number(content: Content, rng: random.Random) -> Content | None:
     )
     if not places:
         return None
+    # The last digits: a number that begins otherwise than all others would be noticed.
     return _alter_rows(
         content,
         [rng.choice(places)],
-        lambda text: re.sub(r"\d", lambda _: str(rng.randrange(10)), text, count=2),
+        lambda text: re.sub(r"\d(?=\d?\b)", lambda _: str(rng.randrange(10)), text),
     )
 
 
@@ -175,6 +195,12 @@ def _alter_several(content: Content, rng: random.Random) -> Content | None:
     return None if first is None else _alter_amounts(first, rng, TOTAL_KINDS, everywhere=True)
 
 
+def _alter_currency(content: Content, rng: random.Random) -> Content | None:
+    """Pass the amounts off as those of a dearer currency."""
+    mark = rng.choice(["EUR ", "€"])
+    return _alter_rows(content, range(len(content.rows)), lambda text: re.sub(r"RM ?(?=\d)", mark, text))
+
+
 # Alterations with the probability that a forger who thinks of one carries it out.
 ALTERATIONS: dict[str, tuple[float, Callable[[Content, random.Random], Content | None]]] = {
     "total_once": (0.5, lambda c, r: _alter_amounts(c, r, TOTAL_KINDS, everywhere=False)),
@@ -188,4 +214,5 @@ ALTERATIONS: dict[str, tuple[float, Callable[[Content, random.Random], Content |
     "number": (0.5, _alter_number),
     "quantity": (0.4, _alter_quantity),
     "cut": (0.4, _cut_row),
+    "currency": (0.15, _alter_currency),
 }

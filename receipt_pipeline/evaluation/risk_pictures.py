@@ -1,0 +1,151 @@
+"""Evaluation of decisions on scans: the whole chain from bytes to verdict, two scans at a time."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from receipt_pipeline.chain.decode import decode_scan
+from receipt_pipeline.chain.ocr import RapidOcrEngine
+from receipt_pipeline.chain.ocr_models import place_models
+from receipt_pipeline.chain.release import load_chain
+from receipt_pipeline.chain.stages import Chain
+from receipt_pipeline.chain.values import ReadAmount, ReadDate, ReceiptFields
+from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
+from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.evaluation.score_fields import normalised_value
+from receipt_pipeline.evaluation.strict_fields import strict_fields
+
+PROCESSES = 2
+DECIDING_FIELDS = ("date", "total")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledScan:
+    """One scan of the development set: its picture, whether it was forged, and the true fields."""
+
+    scan_id: str
+    picture: Path
+    forged: bool
+    truth: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedScan:
+    """What the chain said of one scan, and the seconds it took in its process."""
+
+    scan: LabelledScan
+    outcome: ItemOutcome
+    seconds: float
+
+    @property
+    def cleared(self) -> bool:
+        """Tell whether the chain would let the scan pass without a look."""
+        return self.outcome.decision is Decision.CLEAR
+
+    @property
+    def key_fields(self) -> dict[str, str | None]:
+        """Return company, date, address and total in the scorer's form."""
+        return strict_fields(fields_of(self.outcome.fields))
+
+    @property
+    def wrong(self) -> bool:
+        """Tell whether clearing it would be a mistake: it is forged, or its day or total is misread."""
+        return self.scan.forged or any(
+            not self._right(field, self.scan.truth[field]) for field in DECIDING_FIELDS
+        )
+
+    def _right(self, field: str, truth: str | None) -> bool:
+        if truth is None:
+            return True
+        read = self.key_fields[field]
+        return read is not None and normalised_value(field, read) == normalised_value(field, truth)
+
+
+def read_labelled_scans(folder: Path) -> list[LabelledScan]:
+    """Return the scans that the folder's truth files name, by id.
+
+    Source: truth files with `id`, `image`, `forged` and the four key fields.
+    """
+    scans = []
+    for path in sorted(folder.glob("*.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(document, dict) and isinstance(document.get("forged"), bool):
+            truth = {field: document[field] for field in ("company", "date", "address", "total")}
+            scans.append(LabelledScan(document["id"], folder / document["image"], document["forged"], truth))
+    return scans
+
+
+def judge_scans(
+    scans: Sequence[LabelledScan], pins: Pins, *, shipped: Path, processes: int = PROCESSES
+) -> list[JudgedScan]:
+    """Classify all scans under the pins, in their order; one text reader a process, one thread each."""
+    with tempfile.TemporaryDirectory() as models:
+        place_models(Path(models))
+        settings = (pins.as_document(), str(shipped), models)
+        if processes == 1:
+            _open_chain(*settings)
+            return [_judge(scan) for scan in scans]
+        context = get_context("spawn")
+        with context.Pool(processes, initializer=_open_chain, initargs=settings) as pool:
+            return pool.map(_judge, scans, chunksize=1)
+
+
+def fields_of(document: Mapping[str, Any]) -> ReceiptFields:
+    """Return what the scorer needs of an outcome's fields document."""
+    date, total = document.get("date"), document.get("total")
+    return ReceiptFields(
+        merchant=document.get("merchant"),
+        address=document.get("address"),
+        date=None if date is None else ReadDate(date["printed"], date["iso"], date["ambiguous"]),
+        total=None
+        if total is None
+        else ReadAmount(total["printed"], total["minor"], total["currency"], False, 1.0),
+    )
+
+
+def stock_seconds(pictures: Sequence[Path]) -> float:
+    """Return the mean seconds that stock RapidOCR, one thread, needs for one of these pictures."""
+    from rapidocr import RapidOCR
+
+    with tempfile.TemporaryDirectory() as models:
+        files = place_models(Path(models))
+        reader: Any = RapidOCR(
+            params={
+                "Global.log_level": "error",
+                "EngineConfig.onnxruntime.intra_op_num_threads": 1,
+                "EngineConfig.onnxruntime.inter_op_num_threads": 1,
+                "Det.model_path": str(files.det),
+                "Rec.model_path": str(files.rec),
+                "Cls.model_path": str(files.cls),
+            }
+        )
+    decoded = [decode_scan(picture.read_bytes()).pages[0].pixels[:, :, ::-1] for picture in pictures]
+    begun = time.perf_counter()
+    for pixels in decoded:
+        reader(pixels)
+    return (time.perf_counter() - begun) / len(decoded)
+
+
+# One chain a process: the text reader takes seconds to load.
+_CHAIN: list[Chain] = []
+
+
+def _open_chain(pins: Mapping[str, str], shipped: str, models: str) -> None:
+    frozen = Pins.from_document(pins)
+    engine = RapidOcrEngine(place_models(Path(models)))
+    engine.warm_up()
+    _CHAIN[:] = [load_chain(frozen, shipped=Path(shipped), image_digest=frozen.image_digest, engine=engine)]
+
+
+def _judge(scan: LabelledScan) -> JudgedScan:
+    data = scan.picture.read_bytes()
+    begun = time.perf_counter()
+    outcome = _CHAIN[0].classify(data, duplicate_bytes=False, on_page=lambda: None)
+    return JudgedScan(scan, outcome, time.perf_counter() - begun)

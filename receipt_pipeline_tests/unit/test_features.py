@@ -1,0 +1,141 @@
+"""Features: which contradictions of a receipt are seen, and which values are admitted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.features import CONTRACT, FEATURE_CONTRACT, admit, compute_features
+from receipt_pipeline.chain.values import Features, Reading, ReceiptFields
+from receipt_pipeline_tests.printed_receipt import reading_of
+
+GENUINE = """
+LUMBUNG PADI SDN BHD
+12, JALAN KENANGA 3/4
+43000 KAJANG, SELANGOR
+GST ID: 001032994816
+TAX INVOICE
+DATE: 14/03/2018 12:41:52
+2 X 4.50                   9.00
+1 X 15.00                 15.00
+SUBTOTAL                  24.00
+GST 6%                     1.44
+TOTAL                     25.44
+ROUNDING ADJ               0.01
+ROUNDED TOTAL             25.45
+CASH                      30.00
+CHANGE                     4.55
+GST SUMMARY       AMOUNT    TAX
+SR @ 6%            24.00   1.44
+"""
+NOT_LENGTH = """
+TERMS AND CONDITIONS APPLY TO ALL GOODS
+EXCHANGE WITHIN A WEEK WITH THIS RECEIPT
+"""
+
+
+def values_of(text: str) -> dict[str, float]:
+    """The features of a receipt as printed."""
+    reading = reading_of(text)
+    return dict(compute_features(reading, extract_fields(reading)).values)
+
+
+def test_the_sums_of_a_genuine_receipt_hold() -> None:
+    values = values_of(GENUINE)
+    assert values["sums_failed"] == 0
+    assert values["sums_held"] == 4
+    assert values["change_held"] == 1
+    assert values["products_held"] == 2
+    assert values["totals_contradicting"] == values["tax_period_mismatch"] == 0
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "feature"),
+    [
+        ("1 X 15.00                 15.00", "1 X 15.00                 75.00", "items_failed"),
+        ("2 X 4.50 ", "7 X 4.50 ", "products_failed"),
+        ("ROUNDED TOTAL             25.45", "ROUNDED TOTAL             85.45", "totals_contradicting"),
+        ("SR @ 6%            24.00   1.44", "SR @ 6%            24.00   9.44", "table_rates_failed"),
+        ("14/03/2018", "14/03/2021", "tax_period_mismatch"),
+        ("14/03/2018", "31/02/2018", "date_impossible"),
+        ("DATE: 14/03/2018", "DATE: SUN 14/03/2018", "weekday_mismatch"),
+        ("ROUNDED TOTAL             25.45", "ROUNDED TOTAL             85.45", "tail_unexplained"),
+        ("001032994816", "001032994876", "tax_number_odd"),
+        ("12:41:52", "15:41:52 AM", "time_impossible"),
+        ("GST 6% ", "GST 8% ", "tax_period_mismatch"),
+    ],
+)
+def test_an_altered_value_shows_in_its_feature(was: str, now: str, feature: str) -> None:
+    assert was in GENUINE
+    assert values_of(GENUINE)[feature] == 0
+    assert values_of(GENUINE.replace(was, now))[feature] >= 1
+
+
+def test_a_total_altered_everywhere_still_disagrees_with_what_was_paid() -> None:
+    values = values_of(GENUINE.replace("25.4", "85.4"))
+    assert values["change_failed"] == 1
+    assert values["change_gap_log"] > math.log(1000)
+
+
+def test_a_second_day_of_sale_contradicts_the_first() -> None:
+    assert values_of(GENUINE + "PRINTED 14/03/2018 12:42:10")["dates_contradicting"] == 0
+    assert values_of(GENUINE + "PRINTED 24/03/2018 12:42:10")["dates_contradicting"] == 1
+
+
+def test_a_currency_of_another_country_is_foreign() -> None:
+    euros = GENUINE.replace("TOTAL                     25.44", "TOTAL                   25.44 €")
+    assert values_of(euros)["currency_foreign"] == 1
+
+
+def test_the_length_of_a_receipt_is_no_evidence() -> None:
+    assert values_of(GENUINE + NOT_LENGTH * 5) == values_of(GENUINE)
+
+
+def test_a_reading_by_columns_gives_labels_their_amounts_in_order() -> None:
+    labels = "TOTAL (RM)\nROUNDING ADJUSTMENT\nROUNDED TOTAL\nCASH\nCHANGE\n"
+    amounts = "25.44\n0.01\n25.45\n30.00\n4.55\n"
+    values = values_of("KEDAI SDN BHD\nBOOK 25.44\n" + labels + amounts)
+    assert values["change_held"] == 1
+    assert values["totals_contradicting"] == 0
+
+
+def test_an_empty_reading_has_admitted_features() -> None:
+    empty = compute_features(Reading(lines=(), page_sizes=((10, 10),)), ReceiptFields())
+    assert admit(empty) == ()
+    assert empty.values["date_found"] == 0
+
+
+def test_features_come_under_the_contract_and_in_its_order() -> None:
+    reading = reading_of(GENUINE)
+    features = compute_features(reading, extract_fields(reading))
+    assert features.contract == FEATURE_CONTRACT
+    assert list(features.values) == [bound.name for bound in CONTRACT]
+    assert admit(features) == ()
+
+
+@pytest.mark.requirement("R038")
+def test_an_amount_beyond_the_contract_is_refused_by_name() -> None:
+    reading = reading_of(GENUINE)
+    fields = extract_fields(reading)
+    assert fields.total is not None
+    absurd = replace(fields, total=replace(fields.total, minor=10**12))
+    assert admit(compute_features(reading, absurd)) == ("total_log",)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1.0, 1e9])
+def test_values_that_are_not_finite_or_out_of_range_are_refused(bad: float) -> None:
+    reading = reading_of(GENUINE)
+    good = compute_features(reading, extract_fields(reading))
+    assert admit(Features(FEATURE_CONTRACT, {**good.values, "sums_failed": bad})) == ("sums_failed",)
+
+
+def test_absent_and_unknown_features_and_another_contract_are_refused() -> None:
+    reading = reading_of(GENUINE)
+    good = compute_features(reading, extract_fields(reading))
+    fewer = {name: value for name, value in good.values.items() if name != "sums_held"}
+    assert admit(Features(FEATURE_CONTRACT, fewer)) == ("sums_held",)
+    assert admit(Features(FEATURE_CONTRACT, {**good.values, "lines": 1.0})) == ("lines",)
+    assert admit(Features("receipt-features/v2", good.values)) == ("contract",)

@@ -1,0 +1,90 @@
+"""Risk: pinned bytes only, and a probability that its contributions explain."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from receipt_pipeline.chain.risk import MODEL_KIND, load_risk_model, score
+from receipt_pipeline.chain.values import Features
+from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
+from receipt_pipeline.core.errors import IdentityMismatch
+
+MODEL = {
+    "kind": MODEL_KIND,
+    "contract": "receipt-features/v1",
+    "name": "test",
+    "features": ["sums_failed", "sums_held"],
+    "mean": [0.5, 2.0],
+    "scale": [0.5, 1.0],
+    "coef": [1.5, -0.25],
+    "intercept": -0.75,
+}
+DATA = canonical_json(MODEL)
+DIGEST = digest_of_bytes(DATA)
+
+
+def features(**values: float) -> Features:
+    """Features under the model's contract."""
+    return Features(contract="receipt-features/v1", values=values)
+
+
+def test_the_probability_is_that_of_the_logistic_sum() -> None:
+    risk = score(load_risk_model(DATA, DIGEST), features(sums_failed=1.0, sums_held=0.0))
+    assert risk.probability_ppm == round(1_000_000 / (1 + math.exp(-(-0.75 + 1.5 + 0.5))))
+
+
+def test_contributions_come_largest_first_and_add_up_to_the_log_odds() -> None:
+    model = load_risk_model(DATA, DIGEST)
+    risk = score(model, features(sums_failed=1.0, sums_held=0.0))
+    assert risk.contributions == (("sums_failed", 1.5), ("sums_held", 0.5))
+    log_odds = model.intercept + sum(value for _, value in risk.contributions)
+    assert risk.probability_ppm == round(1_000_000 / (1 + math.exp(-log_odds)))
+
+
+def test_the_order_of_the_given_features_does_not_matter() -> None:
+    model = load_risk_model(DATA, DIGEST)
+    one = score(model, features(sums_failed=2.0, sums_held=1.0))
+    assert score(model, features(sums_held=1.0, sums_failed=2.0)) == one
+
+
+def test_extreme_features_stay_within_certainty() -> None:
+    model = load_risk_model(DATA, DIGEST)
+    assert score(model, features(sums_failed=1e9, sums_held=0.0)).probability_ppm == 1_000_000
+    assert score(model, features(sums_failed=-1e9, sums_held=0.0)).probability_ppm == 0
+
+
+@pytest.mark.requirement("R037")
+@pytest.mark.parametrize("place", range(0, len(DATA), 37))
+def test_a_model_with_any_altered_byte_is_refused(tmp_path: Path, place: int) -> None:
+    altered = DATA[:place] + bytes([DATA[place] ^ 1]) + DATA[place + 1 :]
+    path = tmp_path / "model.json"
+    path.write_bytes(altered)
+    with pytest.raises(IdentityMismatch) as caught:
+        load_risk_model(path, DIGEST)
+    assert caught.value.reason.code == "IDENTITY.MISMATCH.v1"
+    assert caught.value.facts["artefact"] == "risk_model"
+    assert caught.value.facts["found"] == digest_of_bytes(altered)
+
+
+def test_a_model_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(IdentityMismatch) as caught:
+        load_risk_model(tmp_path / "model.json", DIGEST)
+    assert caught.value.reason.code == "IDENTITY.MISSING.v1"
+
+
+def test_a_model_of_an_unknown_kind_is_refused() -> None:
+    data = canonical_json({**MODEL, "kind": "another/v1"})
+    with pytest.raises(IdentityMismatch):
+        load_risk_model(data, digest_of_bytes(data))
+
+
+@pytest.mark.requirement("R015")
+def test_features_of_another_contract_are_not_scored() -> None:
+    model = load_risk_model(DATA, DIGEST)
+    with pytest.raises(IdentityMismatch) as caught:
+        score(model, Features(contract="receipt-features/v2", values={"sums_failed": 0.0, "sums_held": 0.0}))
+    assert caught.value.reason.code == "IDENTITY.MISMATCH.v1"
+    assert caught.value.facts["artefact"] == "feature_contract"

@@ -33,6 +33,7 @@ COUNTS_QUERY = (
 class AccountingCheck:
     """One check: the asset it stands on, what it means, and the function that runs it."""
 
+    name: str
     asset: str
     meaning: str
     run: Callable[[Accountant], CheckOutcome]
@@ -134,11 +135,19 @@ def release_gate(accountant: Accountant) -> CheckOutcome:
     return CheckOutcome(passed, described, () if passed else tuple(offenders), FINDINGS_QUERY)
 
 
-ACCOUNTING_CHECKS: Mapping[str, AccountingCheck] = {
-    "report_matches_ledger": AccountingCheck(
-        "job_accounting", "the published report and the ledger agree, job by job", report_matches_ledger
+_DEFINITIONS = (
+    AccountingCheck(
+        "report_matches_ledger",
+        "job_accounting",
+        "the published report and the ledger agree, job by job",
+        report_matches_ledger,
     ),
-    "release_gate": AccountingCheck(
-        "job_accounting", "every accepted job is terminal or an owned question in time", release_gate
+    AccountingCheck(
+        "release_gate",
+        "job_accounting",
+        "every accepted job is terminal, in flight, or an owned question in time",
+        release_gate,
     ),
-}
+)
+
+ACCOUNTING_CHECKS: Mapping[str, AccountingCheck] = {check.name: check for check in _DEFINITIONS}

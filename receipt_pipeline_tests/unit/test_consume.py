@@ -287,7 +287,6 @@ def test_the_same_event_again_is_a_duplicate_but_a_changed_result_under_its_id_a
     assert told == ["late", "duplicate"]
 
 
-@pytest.mark.requirement("R098")
 def test_two_consumers_at_once_make_one_task_and_count_no_duplicate(services: EffectServices) -> None:
     a_stored_success(services)
     send(services)

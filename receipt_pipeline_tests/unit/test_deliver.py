@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from receipt_pipeline.accounting.report_document import report_document
 from receipt_pipeline.core.effect_lifecycle import EffectDemand, EffectKind
 from receipt_pipeline.core.failure_points import install_plan, remove_plan
 from receipt_pipeline.core.reasons import NOTIFICATION_DROPPED, NOTIFICATION_FAILED
@@ -20,6 +21,7 @@ from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.ledger.effect_tables import deliveries, effects, outbox
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.tables import events
+from receipt_pipeline_tests.fakes.accounted_home import an_accountant
 from receipt_pipeline_tests.fakes.effects_home import a_stored_success, effects_home, rows_of, the_job
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_channel import ScriptedChannel, SenderKilled
@@ -78,6 +80,9 @@ def test_a_message_dropped_beyond_its_bound_leaves_the_job_succeeded(
     assert rows_of(services, select(outbox.c.state)) == [{"state": "abandoned"}]
     assert rows_of(services, NOTIFICATION_EFFECT) == [{"state": "failed"}]
     assert the_job(services, job["job_id"])["state"] == "succeeded"
+    document = report_document(an_accountant(services, tmp_path))
+    assert (document["succeeded"], document["failed"]) == (1, 0)
+    assert document["notifications"] == {"delivered": 0, "dropped": 1, "late": 0, "duplicate": 0}
 
 
 def test_a_dropped_message_is_due_again_only_after_its_pause(

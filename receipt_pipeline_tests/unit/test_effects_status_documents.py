@@ -37,7 +37,6 @@ def shown(services: EffectServices, job: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.requirement("R022", "R031")
 def test_the_status_location_resolves_right_after_acceptance_and_follows_the_job(
     services: EffectServices,
 ) -> None:

@@ -29,6 +29,7 @@ from receipt_pipeline.core.reasons import REPORT_SQL, REPORT_UNREADABLE
 from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.investigations import InvestigationKind
+from receipt_pipeline.ledger.object_records import ObjectOutcome, record_object_check
 from receipt_pipeline.ledger.tables import jobs
 from receipt_pipeline_tests.builders import an_accepted_job
 from receipt_pipeline_tests.fakes.accounted_home import (
@@ -75,7 +76,7 @@ def matches(accountant: Accountant) -> list[tuple[str, str]]:
     return [(row["job_id"], row["fault"]) for row in outcome.offenders]
 
 
-@pytest.mark.requirement("R133", "R134", "R135", "R136", "R137")
+@pytest.mark.requirement("R133", "R135", "R136", "R137")
 def test_the_job_report_says_of_each_job_what_it_was_and_what_became_of_it(
     services: EffectServices, accountant: Accountant, clock: FakeClock
 ) -> None:
@@ -106,6 +107,22 @@ def test_the_job_report_says_of_each_job_what_it_was_and_what_became_of_it(
     span = (expired["terminal_at"] - expired["submitted_at"]).total_seconds()
     assert shown["expired"]["total_s"] == shown["expired"]["queue_s"] == span
     assert run_query(accountant, shown["clear"]["evidence_query"])[0]["kind"] == "accepted"
+
+
+@pytest.mark.requirement("R134")
+def test_the_job_report_shows_what_was_last_found_under_each_result(
+    services: EffectServices, accountant: Accountant
+) -> None:
+    found = {}
+    for outcome in (ObjectOutcome.OK, ObjectOutcome.MISSING, ObjectOutcome.MISMATCH):
+        job = a_stored_success(services)
+        found[job["job_id"]] = outcome.value
+        with services.ledger.transaction() as tx:
+            record_object_check(tx, object_key=job["result_key"], job_id=job["job_id"], outcome=outcome)
+    unlooked = a_stored_success(services)["job_id"]
+    publish_report(accountant)
+    rows = run_query(accountant, "SELECT job_id, output_check FROM job_report")
+    assert {row["job_id"]: row["output_check"] for row in rows} == found | {unlooked: "read back at commit"}
 
 
 def test_the_published_document_is_the_ledgers_at_that_moment(

@@ -79,25 +79,32 @@ def terminal_record_conflicts(tx: LedgerTransaction) -> Finding:
         func.coalesce(told.c.result_digest, "") != func.coalesce(jobs.c.result_digest, ""),
     )
     fault = case(
-        (jobs.c.job_id.is_(None), "record_of_unknown_job"),
         (and_(is_terminal(), told.c.job_id.is_(None)), "terminal_without_record"),
         (and_(~is_terminal(), told.c.job_id.is_not(None)), "record_of_open_job"),
         (told.c.terminal_events > 1, "several_records"),
         (and_(is_terminal(), differs), "record_differs"),
     )
-    both = (
+    recorded = (
+        told.c.terminal_events,
+        told.c.state_low.label("recorded_state"),
+        told.c.terminal_class.label("recorded_class"),
+    )
+    accepted = select(
+        jobs.c.job_id, fault.label("fault"), jobs.c.state, jobs.c.terminal_class, *recorded
+    ).select_from(sa.outerjoin(jobs, told, told.c.job_id == jobs.c.job_id))
+    unknown = (
         select(
-            func.coalesce(jobs.c.job_id, told.c.job_id).label("job_id"),
-            fault.label("fault"),
+            told.c.job_id,
+            literal("record_of_unknown_job").label("fault"),
             jobs.c.state,
             jobs.c.terminal_class,
-            told.c.terminal_events,
-            told.c.state_low.label("recorded_state"),
-            told.c.terminal_class.label("recorded_class"),
+            *recorded,
         )
-        .select_from(sa.outerjoin(jobs, told, told.c.job_id == jobs.c.job_id, full=True))
-        .subquery("both_sides")
+        .select_from(sa.outerjoin(told, jobs, jobs.c.job_id == told.c.job_id))
+        .where(jobs.c.job_id.is_(None))
     )
+    # Two halves: SQLite answers a full join by comparing every row with every other.
+    both = sa.union_all(accepted, unknown).subquery("both_sides")
     return find(
         tx,
         name="terminal_record_conflicts",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import os
@@ -108,6 +109,11 @@ def an_open_task(home: ReadersHome) -> str:
     return str(home.answer("tasks", "list")[0]["decision_id"])
 
 
+def tomorrow(_home: ReadersHome) -> str:
+    """Return a cutoff at which every job so far must have ended."""
+    return (dt.datetime.now(dt.UTC) + dt.timedelta(days=1)).isoformat()
+
+
 PLACEHOLDERS: dict[str, Callable[[ReadersHome], str]] = {
     "JOB": a_succeeded_job,
     "JOB2": a_waiting_job,
@@ -116,6 +122,7 @@ PLACEHOLDERS: dict[str, Callable[[ReadersHome], str]] = {
     "RELEASE": the_current_release,
     "OLDER_RELEASE": an_older_release,
     "DECISION": an_open_task,
+    "TOMORROW": tomorrow,
 }
 
 

@@ -59,6 +59,8 @@ def fail_attempt(
     Raises:
         LeaseLost: a later epoch holds the job; nothing was charged.
     """
+    # Neither would ever come to an end: what validation refuses is an item's outcome.
+    assert failure_class not in (FailureClass.VALIDATION, FailureClass.YIELDED), failure_class
     job = read_job(tx, token.job_id, lock=True)
     if job is None or not _release(tx, token, phase=Phase.RETRY_WAIT):
         raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)

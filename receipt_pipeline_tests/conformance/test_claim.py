@@ -25,6 +25,7 @@ from receipt_pipeline_tests.conformance.ledger_rows import (
     all_rows,
     attempt_outcomes,
     event_kinds,
+    item_classes,
     job_row,
     snapshot,
 )
@@ -90,6 +91,7 @@ def test_expiry_and_the_first_claim_are_exact_complements(
     assert isinstance(claim, ClaimRefused) is expired
     expected = "expired" if expired else "accepted"
     assert job_row(ledger, to_expire)["state"] == expected
+    assert item_classes(ledger, to_expire) == ["expired" if expired else None]
     assert job_row(ledger, to_claim)["state"] == ("expired" if expired else "running")
 
 

@@ -194,6 +194,16 @@ def test_yielding_and_wrong_identity_spend_no_budget(ledger: Ledger) -> None:
     assert_invariants(ledger, LIMITS, yields=1)
 
 
+@pytest.mark.parametrize("failure_class", [FailureClass.VALIDATION, FailureClass.YIELDED])
+def test_what_costs_nothing_is_never_reported_as_a_failure(
+    ledger: Ledger, failure_class: FailureClass
+) -> None:
+    job = builders.a_claimed_job(ledger)
+    with pytest.raises(AssertionError):
+        fail(ledger, job, failure_class)
+    assert attempt_outcomes(ledger, job.token.job_id) == [None]
+
+
 @pytest.mark.requirement("R103")
 def test_an_upload_that_failed_for_certain_closes_the_job_as_dependency_failed(
     ledger: Ledger, clock: FakeClock

@@ -45,10 +45,10 @@ CONTRACT: tuple[FeatureBound, ...] = (
     FeatureBound("sums_failed", "count", 0, 6, "printed sums that could be checked and fail"),
     FeatureBound("items_failed", "0/1", 0, 1, "items do not make the subtotal or total"),
     FeatureBound("goods_unreachable", "0/1", 0, 1, "no selection of the goods makes the subtotal or total"),
-    FeatureBound("items_gap_log", "ln(1+minor)", 0, 21, "by how much the items miss it"),
+    FeatureBound("items_gap_size", "ln(1+minor)", 0, 21, "by how much the items miss it"),
     FeatureBound("subtotal_failed", "0/1", 0, 1, "subtotal, tax and adjustments do not make the total"),
     FeatureBound("change_failed", "0/1", 0, 1, "cash less change is no total"),
-    FeatureBound("change_gap_log", "ln(1+minor)", 0, 21, "by how much it misses one"),
+    FeatureBound("change_gap_size", "ln(1+minor)", 0, 21, "by how much it misses one"),
     FeatureBound("change_held", "0/1", 0, 1, "cash less change is a total"),
     FeatureBound("tax_table_failed", "0/1", 0, 1, "bases and taxes of the tax table do not make a total"),
     FeatureBound("count_failed", "0/1", 0, 1, "the printed number of pieces is another"),
@@ -68,7 +68,7 @@ CONTRACT: tuple[FeatureBound, ...] = (
     ),
     FeatureBound("tax_number_odd", "0/1", 0, 1, "a Malaysian GST number that was never given out"),
     FeatureBound("total_round", "0/1", 0, 1, "the total is a multiple of ten whole units"),
-    FeatureBound("total_log", "ln(1+minor)", 0, 21, "size of the total"),
+    FeatureBound("total_size", "ln(1+minor)", 0, 21, "size of the total"),
     FeatureBound("currencies_mixed", "0/1", 0, 1, "amounts carry marks of several currencies"),
     FeatureBound("currency_foreign", "0/1", 0, 1, "the currency is not that of the country of the shop"),
     FeatureBound(
@@ -141,8 +141,8 @@ def _sums(book: MoneyBook, fields: ReceiptFields) -> dict[str, float]:
         "sums_failed": sum(check.failed for check in checks.values()),
         **{f"{name}_failed": float(check.failed) for name, check in checks.items()},
         "goods_unreachable": float(goods_unreachable(book, totals_of(book, fields))),
-        "items_gap_log": _gap_log(checks["items"]),
-        "change_gap_log": _gap_log(checks["change"]),
+        "items_gap_size": _gap_size(checks["items"]),
+        "change_gap_size": _gap_size(checks["change"]),
         "change_held": float(checks["change"].held),
         "products_failed": min(COUNTED_MAX, products.failed),
         "products_held": min(COUNTED_MAX, products.held),
@@ -152,7 +152,7 @@ def _sums(book: MoneyBook, fields: ReceiptFields) -> dict[str, float]:
     }
 
 
-def _gap_log(check: Check) -> float:
+def _gap_size(check: Check) -> float:
     return math.log1p(check.gap_minor) if check.failed else 0.0
 
 
@@ -169,7 +169,7 @@ def _amounts(book: MoneyBook, fields: ReceiptFields) -> dict[str, float]:
         "tail_unexplained": min(COUNTED_MAX, tail_unexplained(book)),
         "tax_number_odd": float(tax_number_odd(book.rows)),
         "total_round": float(total > 0 and total % 1000 == 0),
-        "total_log": math.log1p(max([total, *map(abs, totals)])),
+        "total_size": math.log1p(max([total, *map(abs, totals)])),
         "currencies_mixed": float(len(marks) > 1),
         "currency_foreign": float(_currency_foreign(book, fields)),
         "cents_missing": min(COUNTED_MAX, missing) if missing * 2 < len(book.entries) else 0,

@@ -35,7 +35,7 @@ NOT_LEARNED = frozenset(
         "date_ambiguous",
         "confidence_decided",
         "confidence_dip",
-        "total_log",
+        "total_size",
         "height_outlier",
         "right_edge_outlier",
         "products_held",
@@ -64,11 +64,11 @@ RECIPES = (
     Recipe(
         "2026-10",
         seed=1010,
-        receipts=1500,
+        receipts=2000,
         penalty_inverse=0.05,
         left_out=NOT_LEARNED | DATES_AND_SUMS_2026_10,
     ),
-    Recipe("2026-11", seed=1111, receipts=3600, penalty_inverse=0.2, left_out=NOT_LEARNED),
+    Recipe("2026-11", seed=1111, receipts=6000, penalty_inverse=0.2, left_out=NOT_LEARNED),
 )
 
 

@@ -115,7 +115,7 @@ def test_a_scan_that_breaks_the_feature_contract_fails_in_processing_by_name() -
     absurd = [line.replace("25.45", "99999999999.00") for line in PLAIN]
     outcome = classify(chain(absurd), picture())
     assert (outcome.item_class, outcome.reason_code) == (ItemClass.REJECTED, "FEATURES.REFUSED.v1")
-    assert "total_log" in outcome.evidence["features"]
+    assert "total_size" in outcome.evidence["features"]
 
 
 def test_a_reader_without_answer_fails_the_stage() -> None:

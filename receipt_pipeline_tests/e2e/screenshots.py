@@ -6,16 +6,21 @@ drawn receipts, breaks one result object so that a check is red, and drives head
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
+from receipt_pipeline.core.canonical import digest_of_bytes
+from receipt_pipeline.core.envelope import BATCH_CONTRACT
 from receipt_pipeline.defs.hosting import Hosted, ask, hosted
 from receipt_pipeline.home import Services, open_services
 from receipt_pipeline.settings import read_settings
+from receipt_pipeline.training.draw_receipts import draw_receipt
 from receipt_pipeline_tests.chromium import find_chromium
 from receipt_pipeline_tests.suite_results import PROJECT
 
@@ -30,7 +35,8 @@ CHROMIUM_FLAGS = [
     "--disable-sync",
 ]
 WAIT_S = 300
-SETTLE_MS = 6_000
+SETTLE_MS = 8_000
+BATCH_ROWS = 24
 _RUNS = '{runsOrError(filter: {pipelineName: "classify_wave"}) {... on Runs {results {runId status}}}}'
 _LAUNCH = """mutation($job: String!) { launchRun(executionParams: {selector: {
   repositoryLocationName: "receipts", repositoryName: "__repository__", jobName: $job}, runConfigData: {}})
@@ -60,15 +66,29 @@ def main() -> None:
 
 
 def _work(services: Services) -> None:
-    key = services.drop_samples()
+    """Drop the samples and a batch of drawn receipts, and wait until everything is settled."""
+    services.drop_samples()
+    _drop_batch(services.settings.inbox / services.settings.tenant)
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
-        found = [job for job in services.jobs() if job["idempotency_key"] == key]
-        terminal = bool(found) and all(job["terminal_at"] for job in found)
+        found = services.jobs()
+        terminal = len(found) == BATCH_ROWS + 1 and all(job["terminal_at"] for job in found)
         if terminal and not services.unsettled([job["job_id"] for job in found]):
             return
         time.sleep(1)
-    raise SystemExit("the samples were not classified in time")
+    raise SystemExit("the receipts were not classified in time")
+
+
+def _drop_batch(inbox: Path) -> None:
+    rows = []
+    for seed in range(BATCH_ROWS):
+        path = inbox / f"drawn-{seed:02d}.jpg"
+        draw_receipt(seed).image.convert("RGB").save(path, quality=80)
+        digest = digest_of_bytes(path.read_bytes()).removeprefix("sha256:")
+        rows.append({"idempotency_key": f"drawn-{seed:02d}", "uri": path.name, "sha256": digest})
+    half = inbox / ".batch.json.tmp"
+    half.write_text(json.dumps({"contract": BATCH_CONTRACT, "rows": rows}))
+    half.rename(inbox / "batch.json")
 
 
 def _lose_one_object(services: Services) -> None:
@@ -92,20 +112,25 @@ def _account(served: Hosted) -> None:
 
 
 def _pictures(page: Page, served: Hosted) -> None:
-    wave_run = ask(served.port, _RUNS)["runsOrError"]["results"][-1]["runId"]
+    runs = ask(served.port, _RUNS)["runsOrError"]["results"]
     pages = {
         "asset-catalog": "/locations/receipts/asset-groups/account/list",
         "asset-graph": "/locations/receipts/asset-groups/account/lineage",
         "checks-red": "/assets/result_objects?view=checks&checkDetail=every_success_has_its_object",
-        "wave-gantt": f"/runs/{wave_run}",
+        "wave-gantt": f"/runs/{runs[0]['runId']}",
         "job-accounting": "/assets/job_accounting?view=overview",
-        "job-accounting-events": "/assets/job_accounting?view=events",
         "sensors": "/automation",
     }
+    page.goto(served.address)  # The first page loads the code location; no picture is taken of that.
+    page.wait_for_timeout(3 * SETTLE_MS)
     for name, path in pages.items():
         page.goto(f"{served.address}{path}")
         page.wait_for_timeout(SETTLE_MS)
         page.screenshot(path=IMAGES / f"{name}.png")
+    page.goto(f"{served.address}{pages['job-accounting']}")
+    page.get_by_text("[Show Markdown]").first.click(timeout=60_000)
+    page.wait_for_timeout(2_000)
+    page.screenshot(path=IMAGES / "job-accounting-chart.png")
 
 
 if __name__ == "__main__":

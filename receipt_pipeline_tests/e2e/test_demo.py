@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from receipt_pipeline_tests.e2e.command import answer_of, processes_of, run_receipts
 
@@ -35,6 +36,28 @@ def test_demo_can_be_run_twice_and_accepts_nothing_new(demo_home: Path) -> None:
     assert [job["job_id"] for job in answer_of(run_receipts(demo_home, "jobs", "--json"))] == before
     assert again.stdout.strip().splitlines()[-2:] == ["state: accounted", "gate: pass"]
     assert processes_of(demo_home) == []
+
+
+@pytest.mark.postgres
+def test_the_main_job_runs_with_ledger_and_dagster_on_postgres_by_configuration_only(
+    tmp_path: Path, postgres_database: str
+) -> None:
+    home = tmp_path / "home"
+    storage = {"RECEIPTS_POSTGRES_URL": postgres_database}
+
+    done = run_receipts(home, "demo", environment=storage)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip().splitlines()[-2:] == ["state: accounted", "gate: pass"]
+    assert not (home / "ledger.db").exists()
+    engine = sa.create_engine(postgres_database)
+    with engine.connect() as connection:
+        states = connection.execute(sa.text("SELECT state FROM jobs")).scalars().all()
+        runs = connection.execute(sa.text("SELECT DISTINCT status FROM runs")).scalars().all()
+    engine.dispose()
+    assert states == ["succeeded"]
+    assert runs == ["SUCCESS"]
+    assert processes_of(home) == []
 
 
 def test_demo_publishes_a_report_whose_every_job_is_terminal(demo_home: Path) -> None:

@@ -1,0 +1,206 @@
+"""What each asset check guards, broken by hand in a good home, and set right again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from receipt_pipeline.core.canonical import digest_of_bytes
+from receipt_pipeline.core.envelope import LimitsRequest
+from receipt_pipeline.core.leases import FencingToken
+from receipt_pipeline.core.reasons import RESULT_MISSING
+from receipt_pipeline.ledger.checkpoint import record_refused_write
+from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
+from receipt_pipeline_tests.builders import claimed
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, job_of
+from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
+
+STRANGER = f"results/job_nobody/1-{'a' * 64}"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """What was broken: the ids that the check must name ("None" where there is none), and the repair."""
+
+    job_ids: tuple[str, ...]
+    mend: Callable[[], object]
+
+
+Breakage = Callable[[OpenedHome], Broken]
+
+
+def _edited(house: ReconcileBench, key: str, statement: str, undo: str) -> Broken:
+    """Edit the rows of the job `:job` behind the ledger's back; `undo` sets them right."""
+    job_id = job_of(house, key)["job_id"]
+    house.edit(statement, job=job_id)
+    return Broken((job_id,), lambda: house.edit(undo, job=job_id))
+
+
+def _terminal_withheld(home: OpenedHome) -> Broken:
+    return _edited(
+        home.bench,
+        "one",
+        "UPDATE events SET kind = 'withheld' WHERE job_id = :job AND kind = 'terminal'",
+        "UPDATE events SET kind = 'terminal' WHERE job_id = :job AND kind = 'withheld'",
+    )
+
+
+def _item_lost(home: OpenedHome) -> Broken:
+    return _edited(
+        home.bench,
+        "one",
+        "UPDATE items SET item_class = NULL WHERE job_id = :job AND ordinal = 0",
+        "UPDATE items SET item_class = 'classified' WHERE job_id = :job AND ordinal = 0",
+    )
+
+
+def _overdue_and_unowned(home: OpenedHome) -> Broken:
+    house = home.bench
+    short = LimitsRequest(max_queue_age_s=600, processing_timeout_s=900)
+    job_id = house.bench.accept(key="slow", limits=short)
+    claimed(house.ledger, job_id)
+    house.edit("UPDATE jobs SET phase = 'quarantined' WHERE job_id = :job", job=job_id)
+    return Broken((job_id,), home.services.reconcile_ledger)
+
+
+def _budget_overspent(home: OpenedHome) -> Broken:
+    return _edited(
+        home.bench,
+        "two",
+        "UPDATE jobs SET attempts_spent = max_attempts + 1 WHERE job_id = :job",
+        "UPDATE jobs SET attempts_spent = 0 WHERE job_id = :job",
+    )
+
+
+def _lease_abandoned(home: OpenedHome) -> Broken:
+    house = home.bench
+    job_id = house.bench.accept(key="left")
+    claimed(house.ledger, job_id)
+    house.clock.advance(home.services.settings.limits.lease_ttl_s * 2)
+    return Broken((job_id,), home.services.reconcile_ledger)
+
+
+def _effect_unsettled(home: OpenedHome) -> Broken:
+    house = home.bench
+    job_id = str(house.succeeded(key="unconsumed")["job_id"])
+    house.clock.advance(home.services.settings.limits.effect_deadline_s + 1)
+    return Broken((job_id,), home.services.deliver_and_consume)
+
+
+def _waiting_too_long(home: OpenedHome) -> Broken:
+    house = home.bench
+    job_id = house.bench.accept(key="waiting")
+    house.clock.advance(home.services.settings.limits.queue_age_warn_s + 1)
+    return Broken((job_id,), lambda: house.bench.work(job_id))
+
+
+def _object_deleted(home: OpenedHome) -> Broken:
+    job = job_of(home.bench, "one")
+    path = home.bench.path(job["result_key"])
+    kept = path.read_bytes()
+    path.unlink()
+    return Broken((job["job_id"],), lambda: path.write_bytes(kept))
+
+
+def _byte_edited(home: OpenedHome) -> Broken:
+    job = job_of(home.bench, "two")
+    path = home.bench.path(job["result_key"])
+    kept = path.read_bytes()
+    path.chmod(0o600)
+    path.write_bytes(kept.replace(b'"clear"', b'"cleaR"', 1))
+    return Broken((job["job_id"],), lambda: path.write_bytes(kept))
+
+
+def _other_pins_stated(home: OpenedHome) -> Broken:
+    job = job_of(home.bench, "one")
+    path = home.bench.path(job["result_key"])
+    kept = path.read_bytes()
+    path.chmod(0o600)
+    path.write_bytes(kept.replace(job["risk_model_digest"].encode(), digest_of_bytes(b"x").encode()))
+    return Broken((job["job_id"],), lambda: path.write_bytes(kept))
+
+
+def _stranger_stored(home: OpenedHome) -> Broken:
+    grace_s = home.services.settings.limits.orphan_grace_s
+    path = home.bench.store_at(STRANGER, b"strange", age_s=grace_s)
+    return Broken(("None",), path.unlink)
+
+
+def _notification_undelivered(home: OpenedHome) -> Broken:
+    return _edited(
+        home.bench,
+        "two",
+        "UPDATE outbox SET sends = sends + 1 WHERE job_id = :job",
+        "UPDATE outbox SET sends = sends - 1 WHERE job_id = :job",
+    )
+
+
+def _task_doubled(home: OpenedHome) -> Broken:
+    columns = "job_id, tenant, ordinal, item_id, decision, reasons, result_digest, outcome_digest, state"
+    return _edited(
+        home.bench,
+        "one",
+        f"INSERT INTO review_tasks (decision_id, {columns}, disputed, created_at)"
+        f" SELECT 'sha256:double', {columns}, disputed, created_at FROM review_tasks"
+        " WHERE job_id = :job AND ordinal = 0",
+        "DELETE FROM review_tasks WHERE job_id = :job AND decision_id = 'sha256:double'",
+    )
+
+
+def _late_write_of_other_output(home: OpenedHome) -> Broken:
+    job = job_of(home.bench, "one")
+    with home.services.ledger.transaction() as tx:
+        record_refused_write(
+            tx,
+            FencingToken(job["job_id"], 0),
+            write_kind="checkpoint",
+            ordinal=0,
+            digest=digest_of_bytes(b"another output"),
+        )
+    return Broken((job["job_id"],), home.services.reconcile_ledger)
+
+
+def _row_changed_after_publication(home: OpenedHome) -> Broken:
+    return _edited(
+        home.bench,
+        "one",
+        "UPDATE jobs SET reason_code = 'FORGED.v1' WHERE job_id = :job",
+        "UPDATE jobs SET reason_code = '' WHERE job_id = :job",
+    )
+
+
+def _question_without_owner(home: OpenedHome) -> Broken:
+    job_id = job_of(home.bench, "one")["job_id"]
+    with home.services.ledger.transaction() as tx:
+        asked = open_investigation(
+            tx,
+            InvestigationKind.MISSING_OBJECT,
+            subject=job_id,
+            job_id=job_id,
+            reason=RESULT_MISSING,
+            suspected_effect="the result is gone",
+            allowed_repair="look",
+            limits=home.services.settings.limits,
+        )
+    home.bench.edit("UPDATE investigations SET owner = 'nobody' WHERE investigation_id = :asked", asked=asked)
+    return Broken((job_id,), lambda: home.services.assign_investigation(asked, owner="operations"))
+
+
+BREAKAGES: Mapping[str, Breakage] = {
+    "one_terminal_record_per_job": _terminal_withheld,
+    "items_balance_to_accepted": _item_lost,
+    "every_accepted_job_is_terminal_or_owned": _overdue_and_unowned,
+    "attempts_within_budget": _budget_overspent,
+    "no_abandoned_lease": _lease_abandoned,
+    "effects_have_no_gaps": _effect_unsettled,
+    "queue_age_within_capacity": _waiting_too_long,
+    "every_success_has_its_object": _object_deleted,
+    "objects_match_the_ledger": _byte_edited,
+    "no_object_without_success": _stranger_stored,
+    "results_state_their_pins": _other_pins_stated,
+    "every_notification_delivered_or_explained": _notification_undelivered,
+    "one_task_per_decision": _task_doubled,
+    "no_divergent_result_served": _late_write_of_other_output,
+    "report_matches_ledger": _row_changed_after_publication,
+    "release_gate": _question_without_owner,
+}

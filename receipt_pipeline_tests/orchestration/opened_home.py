@@ -1,0 +1,134 @@
+"""A home that Dagster's own resource finds opened: a real ledger and store, a clock that the test moves."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from receipt_pipeline import home as home_room
+from receipt_pipeline.chain.release import shipped_releases
+from receipt_pipeline.core.canonical import digest_of
+from receipt_pipeline.defs.resources import ReceiptServices
+from receipt_pipeline.defs.waves import IN_MEMORY, WAVE_TAG, classify_wave
+from receipt_pipeline.home import Services
+from receipt_pipeline.intake.releases import set_up_releases
+from receipt_pipeline.ledger.engine import open_ledger
+from receipt_pipeline.ledger.tables import waves
+from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.settings import read_settings
+from receipt_pipeline.wiring import Chains
+from receipt_pipeline_tests.builders import CALLER, TENANT
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
+from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
+from receipt_pipeline_tests.fakes.scripted_ocr import ScriptedOcr
+from receipt_pipeline_tests.intake_home import as_bytes, job_document
+
+IMAGE_DIGEST = digest_of("image")
+
+
+@dataclass(slots=True)
+class OpenedHome:
+    """One home, the resource that opens it, and the chain that answers in it."""
+
+    services: Services
+    resource: ReceiptServices
+    clock: FakeClock
+    chain: ScriptedChain = field(default_factory=ScriptedChain)
+
+    @property
+    def folder(self) -> Path:
+        """Return the home's folder."""
+        return self.services.settings.home
+
+    @property
+    def bench(self) -> ReconcileBench:
+        """Return the bench on which tests break and mend things, over this very home."""
+        return ReconcileBench.build(self.services.ledger, self.clock, self.folder)
+
+    def submit(self, key: str, *, items: int = 1, **fields: Any) -> str:
+        """Submit a manifest through the command line's door and return the job's id."""
+        folder = self.folder / "handed-in" / key
+        document = job_document(folder, count=items, key=key, **fields)
+        path = folder / "manifest.json"
+        path.write_bytes(as_bytes(document))
+        (answer,) = self.services.submit([path], key=None, new=False, release=None)
+        return str(answer["lines"][0]["job_id"])
+
+    def tick(self, sensor: dg.SensorDefinition) -> Any:
+        """Evaluate a sensor as the daemon does, in an instance that remembers nothing."""
+        with dg.DagsterInstance.ephemeral() as instance:
+            context = dg.build_sensor_context(
+                instance=instance, resources={"services": self.resource}, sensor_name=sensor.name
+            )
+            return sensor.evaluate_tick(context)
+
+    def run_wave(
+        self, wave_id: str, *, instance: dg.DagsterInstance | None = None
+    ) -> dg.ExecuteInProcessResult:
+        """Execute the wave's Dagster job in this process; a failed step is looked at, not raised."""
+        return classify_wave.execute_in_process(
+            instance=instance,
+            tags={WAVE_TAG: wave_id},
+            resources={"services": self.resource, IN_MEMORY: dg.mem_io_manager},
+            raise_on_error=False,
+        )
+
+    def dispatch(self) -> list[str]:
+        """Reserve what is ready and return the waves to launch."""
+        return [wave.wave_id for wave in self.services.dispatch().to_launch]
+
+    def waves(self) -> list[dict[str, Any]]:
+        """Return every wave, oldest first."""
+        with self.services.ledger.reading() as tx:
+            return tx.rows(waves.select().order_by(waves.c.created_at, waves.c.wave_id))
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """Return the job's row."""
+        return self.bench.bench.job(job_id)
+
+
+def open_home(
+    folder: Path,
+    template: Path,
+    clock: FakeClock,
+    patch: pytest.MonkeyPatch,
+    environment: Mapping[str, str] | None = None,
+) -> OpenedHome:
+    """Open a home on a copy of a migrated ledger and put it where the resource looks for opened homes.
+
+    Everything is as `open_rooms` builds it, but for the clock and for the chain: every release is
+    answered by one ScriptedChain, and no reader's models are loaded.
+    """
+    named = {
+        "RECEIPTS_HOME": str(folder),
+        "RECEIPTS_TENANT": TENANT,
+        "RECEIPTS_CALLER": CALLER,
+        "RECEIPTS_IMAGE_DIGEST": IMAGE_DIGEST,
+        **(environment or {}),
+    }
+    settings = read_settings(named)
+    for place in (settings.inbox / TENANT / "loose", settings.outbox / TENANT):
+        place.mkdir(parents=True)
+    shutil.copyfile(template, folder / "ledger.db")
+    chains = Chains(settings, IMAGE_DIGEST, engine=ScriptedOcr())
+    services = Services(
+        settings=settings,
+        ledger=open_ledger(settings.ledger_url, clock=clock),
+        objects=LocalObjectStore(settings.objects),
+        image_digest=IMAGE_DIGEST,
+        chains=chains,
+    )
+    shipped = shipped_releases(settings.shipped, image_digest=IMAGE_DIGEST)
+    set_up_releases(services.ledger, shipped)
+    opened = OpenedHome(services, ReceiptServices(environment=named), clock)
+    chains.loaded.update({template.release.release_id: opened.chain for template in shipped})
+    patch.setitem(home_room._opened, (str(settings.home), settings.ledger_url), services)
+    assert opened.resource.open() is services
+    return opened

@@ -1,0 +1,149 @@
+"""Every asset check, run by Dagster: green in a good home, red with ids and query, green after the repair."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from receipt_pipeline.defs.assets import ALL_ASSETS
+from receipt_pipeline.defs.checks import ALL_CHECKS, OFFENDERS_SHOWN_MAX
+from receipt_pipeline.home import CHECK_ASSETS
+from receipt_pipeline_tests.fakes.reconcile_bench import job_of
+from receipt_pipeline_tests.orchestration.breakages import BREAKAGES
+from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
+
+ACCOUNT = "job_accounting"
+
+
+@pytest.fixture
+def home(opened: OpenedHome) -> OpenedHome:
+    """A home with two settled jobs, in which every check is green."""
+    for key in ("one", "two"):
+        opened.bench.settled(key=key)
+    return opened
+
+
+def evaluate(home: OpenedHome, name: str) -> dg.AssetCheckEvaluation:
+    """Run one check as Dagster does; a check that is red leaves its run green."""
+    key = dg.AssetCheckKey(dg.AssetKey(CHECK_ASSETS[name]), name)
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = dg.materialize(
+            [*ALL_ASSETS, *ALL_CHECKS],
+            selection=dg.AssetSelection.checks(key),
+            resources={"services": home.resource},
+            instance=instance,
+        )
+    assert result.success
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert evaluation.severity is dg.AssetCheckSeverity.ERROR
+    return evaluation
+
+
+def who(evaluation: dg.AssetCheckEvaluation) -> list[str]:
+    """Return the job ids in the table of offenders, each once."""
+    table = evaluation.metadata["who"]
+    assert isinstance(table, dg.TableMetadataValue)
+    assert table.schema.columns[0].name == "job_id"
+    assert evaluation.metadata["offenders"].value == len(table.records)
+    return sorted({str(record.data["job_id"]) for record in table.records})
+
+
+def query_of(evaluation: dg.AssetCheckEvaluation) -> str:
+    """Return the SQL that the evaluation shows, as a person copies it."""
+    shown = evaluation.metadata["query"]
+    assert isinstance(shown, dg.MarkdownMetadataValue)
+    assert shown.md_str is not None
+    return shown.md_str.removeprefix("```sql\n").removesuffix("\n```")
+
+
+def found_by(home: OpenedHome, name: str, query: str) -> list[str]:
+    """Run a check's query by hand, where it is meant to be run, and return the job ids that it finds."""
+    if CHECK_ASSETS[name] != ACCOUNT:
+        return sorted({str(row["job_id"]) for row in home.bench.ask_by_hand(query)})
+    if name == "report_matches_ledger":  # The same question to both; the rows that differ are the answer.
+        reported = {tuple(row.values()) for row in home.services.query_report(query)}
+        kept = {tuple(row.values()) for row in home.bench.ask_by_hand(query)}
+        return sorted({str(row[0]) for row in reported ^ kept})
+    home.services.publish_report()
+    return sorted({str(row["job_id"]) for row in home.services.query_report(query)})
+
+
+def test_every_check_can_be_broken_here() -> None:
+    assert set(BREAKAGES) == set(CHECK_ASSETS)
+    assert len(BREAKAGES) == 16
+
+
+@pytest.mark.parametrize("name", sorted(BREAKAGES))
+def test_a_check_turns_red_on_what_it_guards_names_it_and_is_green_again(home: OpenedHome, name: str) -> None:
+    if CHECK_ASSETS[name] == ACCOUNT:
+        home.services.publish_report()
+    good = evaluate(home, name)
+    assert good.passed, good.description
+    assert who(good) == []
+
+    broken = BREAKAGES[name](home)
+    red = evaluate(home, name)
+    assert not red.passed
+    assert who(red) == sorted(broken.job_ids)
+    assert found_by(home, name, query_of(red)) == sorted(broken.job_ids)
+
+    broken.mend()
+    mended = evaluate(home, name)
+    assert mended.passed, mended.description
+    assert who(mended) == []
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut short"])
+def test_a_report_that_cannot_be_read_is_red_until_it_is_published_again(
+    home: OpenedHome, damage: str
+) -> None:
+    path = home.services.publish_report().path
+    assert evaluate(home, "report_matches_ledger").passed
+    kept = path.read_bytes()
+    path.unlink()
+    if damage == "cut short":
+        path.write_bytes(kept[: len(kept) // 2])
+    assert not evaluate(home, "report_matches_ledger").passed
+    home.services.publish_report()
+    assert evaluate(home, "report_matches_ledger").passed
+
+
+@pytest.mark.requirement("R139")
+def test_the_gate_is_red_over_an_unowned_job_and_green_while_its_question_is_owned(home: OpenedHome) -> None:
+    broken = BREAKAGES["every_accepted_job_is_terminal_or_owned"](home)
+    assert who(evaluate(home, "release_gate")) == list(broken.job_ids)
+    broken.mend()
+    report = home.services.report(cutoff=None, published=False)
+    assert (report["state"], report["missing_terminal"]) == ("investigate", list(broken.job_ids))
+    assert evaluate(home, "release_gate").passed
+    home.bench.edit("UPDATE investigations SET owner = 'nobody'")
+    assert who(evaluate(home, "release_gate")) == list(broken.job_ids)
+    (question,) = home.services.investigations(only_open=True)
+    home.services.assign_investigation(question["investigation_id"], owner="operations")
+    assert evaluate(home, "release_gate").passed
+    home.clock.advance(home.services.settings.limits.investigation_deadline_s + 1)
+    assert who(evaluate(home, "release_gate")) == list(broken.job_ids)
+
+
+def test_the_gate_is_red_in_a_home_that_accepted_nothing(opened: OpenedHome) -> None:
+    red = evaluate(opened, "release_gate")
+    assert not red.passed
+    assert who(red) == []
+    assert "state empty" in (red.description or "")
+
+
+def test_a_long_list_of_offenders_is_counted_whole_and_shown_in_part(home: OpenedHome) -> None:
+    job_id = job_of(home.bench, "one")["job_id"]
+    home.bench.edit(
+        "INSERT INTO events (job_id, tenant, kind, at, data)"
+        " WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 60)"
+        " SELECT 'job_nobody_' || n, tenant, kind, at, data FROM events, numbers"
+        " WHERE kind = 'terminal' AND job_id = :job",
+        job=job_id,
+    )
+    red = evaluate(home, "one_terminal_record_per_job")
+    table: Any = red.metadata["who"]
+    assert red.metadata["offenders"].value == 60
+    assert len(table.records) == OFFENDERS_SHOWN_MAX

@@ -25,6 +25,7 @@ from receipt_pipeline.ledger.submissions import (
     SubmissionState,
     decided_row_numbers,
     jobs_of_rows,
+    note_digest,
     open_submission,
     read_submission,
     record_row,
@@ -209,6 +210,9 @@ def _accept_whole(intake: Intake, request: JobRequest, arrival: Arrival, progres
             idempotency_key=request.idempotency_key,
             job_id=job["job_id"],
         )
+        # One job is the whole delivery, so that its acceptance settles it in the same transaction.
+        state = SubmissionState.JOINED if replayed else SubmissionState.ACCEPTED
+        settle_submission(tx, submission_id, state=state, rows_total=ONLY_ROW)
 
     accept(
         intake,
@@ -228,32 +232,37 @@ def settle(
     error: PipelineError | None = None,
     document_digest: str | None = None,
 ) -> Delivered:
-    """Close a delivery by what became of its rows, and return its answer.
+    """Close a delivery by what became of its rows, and return its answer; a closed one is only read.
 
     An error that refuses the delivery as a whole is its only line, unless rows were decided before.
     """
+    if error is None and document_digest is None:
+        delivered = read_delivered(intake, submission_id)
+        if delivered.state is not SubmissionState.WAITING:
+            return delivered
     with intake.ledger.transaction() as tx:
-        if error is not None and not decided_row_numbers(tx, submission_id):
+        decided = [row["outcome"] for row in recorded_rows(tx, submission_id)]
+        if error is not None and not decided:
             outcome = RowOutcome.CONFLICT if isinstance(error, KeyConflict) else RowOutcome.REFUSED
-            job_id = error.facts.get("job_id")
+            decided.append(outcome)
             record_row(
                 tx,
                 submission_id,
                 row_no=ONLY_ROW,
                 outcome=outcome,
                 idempotency_key="",
-                job_id=job_id,
+                job_id=error.facts.get("job_id"),
                 error=error,
             )
-        rows = recorded_rows(tx, submission_id)
         settle_submission(
             tx,
             submission_id,
-            state=_state_of(Counter(row["outcome"] for row in rows)),
-            rows_total=len(rows),
-            document_digest=document_digest,
+            state=_state_of(Counter(decided)),
+            rows_total=len(decided),
             error=error,
         )
+        if document_digest is not None:
+            note_digest(tx, submission_id, document_digest)
         release_holds(tx, holder=submission_id)
     return read_delivered(intake, submission_id)
 

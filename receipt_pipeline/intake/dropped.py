@@ -17,7 +17,6 @@ from receipt_pipeline.intake.copying import list_loader, read_document
 from receipt_pipeline.intake.delivery import (
     Arrival,
     open_arrival,
-    read_delivered,
     settle,
     take_in,
 )
@@ -125,7 +124,7 @@ class DroppedFiles:
     def _loose_scan(self, file: DroppedFile) -> SubmissionState:
         row = self._known[file.place]
         if row["state"] != SubmissionState.WAITING:
-            return self._finish(file, row, None)
+            return self._finish(file, row, None, digest=self._digest_left_out(file, row))
         if self._now - row["received_at"] < dt.timedelta(seconds=self._intake.limits.settle_s):
             return self._wait(file, row, "it must stand still first", None)
         arrival = self._arrival(file)
@@ -160,10 +159,7 @@ class DroppedFiles:
         digest: str | None = None,
     ) -> SubmissionState:
         """Settle a delivery, answer it and move its files along; repeated after a crash, harmlessly."""
-        if row["state"] == SubmissionState.WAITING:
-            delivered = settle(self._intake, row["submission_id"], error=error, document_digest=digest)
-        else:
-            delivered = read_delivered(self._intake, row["submission_id"])
+        delivered = settle(self._intake, row["submission_id"], error=error, document_digest=digest)
         acknowledge(self._intake, file, delivered)
         if parsed is not None:
             move_scans_along(self._intake, file, parsed, delivered)
@@ -179,6 +175,13 @@ class DroppedFiles:
             with self._intake.ledger.transaction() as tx:
                 keep_facts(tx, row["submission_id"], facts)
         return SubmissionState.WAITING
+
+    def _digest_left_out(self, file: DroppedFile, row: dict[str, Any]) -> str | None:
+        """Return the digest of a scan that was accepted right before a crash, None when it is noted."""
+        if row["document_digest"] or row["state"] not in (SubmissionState.ACCEPTED, SubmissionState.JOINED):
+            return None
+        scans = scans_of(self._intake, file)
+        return f"sha256:{hash_scan(scans, file.name, pointer=file.name)}"
 
     def _unreadable(self, file: DroppedFile, refusal: InputRefused) -> SubmissionState:
         """Wait for a manifest that cannot be read yet, then refuse it."""

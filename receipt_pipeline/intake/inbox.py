@@ -83,8 +83,9 @@ def _sweep(intake: Intake, ends_at: float) -> SweepSummary:
     dropped.note_loose(listing.of_kind(FileKind.LOOSE_SCAN))
     finished = True
     try:
-        for file in _in_turn(listing.of_kind(FileKind.MANIFEST, FileKind.LOOSE_SCAN), known):
-            if time.monotonic() >= ends_at:
+        files = _in_turn(listing.of_kind(FileKind.MANIFEST, FileKind.LOOSE_SCAN), known)
+        for number, file in enumerate(files):
+            if number and time.monotonic() >= ends_at:
                 raise PassEnded
             counts[dropped.handle(file).value] += 1
     except PassEnded:

@@ -69,18 +69,20 @@ def scans_of(intake: Intake, file: DroppedFile) -> DropFolderScans:
 
 
 def marked(path: str, sha256: str) -> str:
-    """Return a path whose name carries the beginning of a digest before its ending."""
+    """Return a path whose name carries the beginning of a digest, where there is one, before its ending."""
     whole = PurePosixPath(path)
     stem = whole.stem.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
-    digest = sha256.removeprefix("sha256:")[:DIGEST_DIGITS]
-    return str(whole.with_name(f"{stem}.{digest}{whole.suffix}"))
+    return str(whole.with_name(stem + _mark(sha256) + whole.suffix))
+
+
+def _mark(digest: str) -> str:
+    return f".{digest.removeprefix('sha256:')[:DIGEST_DIGITS]}" if digest else ""
 
 
 def acknowledge(intake: Intake, file: DroppedFile, delivered: Delivered) -> None:
     """Write the acknowledgement into the tenant's outbox; writing it again gives the same file."""
-    digest = delivered.document_digest.removeprefix("sha256:")[:DIGEST_DIGITS]
     stem = file.name.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
-    path = intake.outbox(file.tenant) / f"{stem}.{digest}.ack.json"
+    path = intake.outbox(file.tenant) / f"{stem}{_mark(delivered.document_digest)}.ack.json"
     write_document(path, delivered.as_document(brief=len(delivered.lines) > 1))
 
 

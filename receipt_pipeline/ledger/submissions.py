@@ -185,7 +185,6 @@ def settle_submission(
     *,
     state: SubmissionState,
     rows_total: int,
-    document_digest: str | None = None,
     error: PipelineError | None = None,
 ) -> None:
     """Close a delivery with the counts of its rows; a settled one stays as it is.
@@ -203,13 +202,20 @@ def settle_submission(
         noted = tx.scalar(select(submissions.c.facts).where(submissions.c.submission_id == submission_id))
         facts = dict(noted or {}) | dict(error.facts)
         values |= {"reason_code": error.reason.code, "pointer": error.pointer, "facts": facts}
-    if document_digest is not None:
-        values["document_digest"] = document_digest
     tx.execute(
         update(submissions)
         .where(submissions.c.submission_id == submission_id)
         .where(submissions.c.state == SubmissionState.WAITING)
         .values(**values)
+    )
+
+
+def note_digest(tx: LedgerTransaction, submission_id: str, document_digest: str) -> None:
+    """Note the digest of a delivery whose bytes were read only when it was taken in."""
+    tx.execute(
+        update(submissions)
+        .where(submissions.c.submission_id == submission_id)
+        .values(document_digest=document_digest)
     )
 
 

@@ -162,7 +162,7 @@ def test_case_04_a_slow_listing_is_worked_off_in_bounded_passes(
     ledger.close()
 
 
-@pytest.mark.requirement("R022", "R025")
+@pytest.mark.requirement("R025")
 def test_case_10_a_client_that_lost_the_answer_gets_it_again(
     shared: Path, intake: Intake, clock: FakeClock
 ) -> None:

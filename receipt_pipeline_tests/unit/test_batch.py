@@ -188,7 +188,7 @@ def test_a_pass_that_ends_in_mid_batch_is_taken_up_where_it_ended(intake: Intake
     with intake.ledger.transaction() as tx:
         submission_id = open_arrival(tx, arrival(folder), document_digest="sha256:x")
     for done in (2, 4):
-        asked = iter([False, False, True])
+        asked = iter([False, True])
         with pytest.raises(PassEnded):
             take_in(
                 intake, parsed, arrival(folder), submission_id, time_is_up=lambda asked=asked: next(asked)
@@ -208,7 +208,7 @@ def test_a_job_of_many_scans_remembers_between_passes_what_it_stored(
     parsed = parse_document(as_bytes(job_document(folder, count=5)), suffix=".json", load_list=lambda *_: b"")
     with intake.ledger.transaction() as tx:
         submission_id = open_arrival(tx, arrival(folder), document_digest="sha256:x")
-    asked = iter([False, False, False, True])
+    asked = iter([False, False, True])
     with pytest.raises(PassEnded):
         take_in(intake, parsed, arrival(folder), submission_id, time_is_up=lambda: next(asked))
     assert len(submission_list(intake.ledger)[0]["stored"]) == 3
@@ -239,9 +239,9 @@ def test_time_grows_in_line_with_the_rows(sqlite_ledger_url: str, tmp_path: Path
         folder, ledger = tmp_path / str(rows), open_ledger(sqlite_ledger_url)
         intake = an_intake(ledger, tmp_path / f"home-{rows}")
         document = batch_bytes([row_of(folder, f"{n}.png", n, key=f"{rows}-{n}") for n in range(rows)])
-        began = time.perf_counter()
+        began = time.process_time()
         delivered = hand_in(intake, document, folder)
-        spent = time.perf_counter() - began
+        spent = time.process_time() - began
         ledger.close()
         assert delivered.counts["accepted"] == rows
         return spent / rows

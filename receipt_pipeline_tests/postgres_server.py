@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import shutil
+import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -73,14 +74,24 @@ def private_server() -> Iterator[PostgresServer]:
         with (server.pgdata / "postgresql.conf").open("a") as configuration:
             configuration.write(SERVER_OPTIONS)
         server.start()
+        guard = _stop_when_orphaned(server.get_pid(), folder)
         try:
             yield named_server(server.get_uri())
         finally:
+            guard.kill()
+            guard.wait()
             server.cleanup()
             # Otherwise the exit hook would open its lock, and so this folder, once more.
             atexit.unregister(server._cleanup)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _stop_when_orphaned(server_pid: int, folder: Path) -> subprocess.Popen[bytes]:
+    """Start a guard that stops the server when this process is killed: its end of the pipe closes then."""
+    script = 'cat > /dev/null; kill -INT "$0"; sleep 2; rm -rf "$1"'
+    command = ["sh", "-c", script, str(server_pid), str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def _data_folder(folder: Path) -> Path:

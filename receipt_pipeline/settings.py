@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 from receipt_pipeline.core.canonical import is_digest
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.principals import Role
 from receipt_pipeline.core.reasons import SETTING_INVALID
 
 LIMIT_PREFIX = "RECEIPTS_LIMIT_"
@@ -101,7 +103,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         dagster_postgres_url=_with_driver(postgres, "psycopg2") if postgres else None,
         tenant=_name(env, "RECEIPTS_TENANT", "local"),
         caller=_name(env, "RECEIPTS_CALLER", _user_name()),
-        roles=frozenset(env.get("RECEIPTS_ROLES", "submitter,operator,reviewer,analyst").split(",")),
+        roles=_roles(env),
         image_digest=digest or None,
         limits=_limits(env),
         drills_enabled=env.get("RECEIPTS_DRILLS", "") == "enabled",
@@ -125,6 +127,15 @@ def _name(env: Mapping[str, str], variable: str, default: str) -> str:
     if not value.replace("-", "").replace("_", "").replace(".", "").isalnum() or value.startswith("."):
         raise InputRefused(SETTING_INVALID, variable=variable)
     return value
+
+
+def _roles(env: Mapping[str, str]) -> frozenset[str]:
+    """Return the roles as given, all of them by default; a name that is no role is a mistake."""
+    given = env.get("RECEIPTS_ROLES", ",".join(Role))
+    roles = frozenset(filter(None, (name.strip() for name in given.split(","))))
+    if not roles <= frozenset(Role):
+        raise InputRefused(SETTING_INVALID, variable="RECEIPTS_ROLES", allowed=", ".join(Role))
+    return roles
 
 
 def _with_driver(url: str, driver: str) -> str:
@@ -151,7 +162,7 @@ def _limits(env: Mapping[str, str]) -> ServiceLimits:
             given[name] = kind(text)
         except ValueError as error:
             raise InputRefused(SETTING_INVALID, variable=variable) from error
-        if given[name] < 0:
+        if not 0 <= given[name] < math.inf:
             raise InputRefused(SETTING_INVALID, variable=variable)
     principals = env.get("RECEIPTS_PRINCIPALS")
     replaced = dataclasses.replace(defaults, **given)  # type: ignore[arg-type]

@@ -1,0 +1,155 @@
+"""The environment, read once: every variable, its default, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from receipt_pipeline.core.canonical import digest_of
+from receipt_pipeline.core.errors import InputRefused
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.settings import CHECKOUT, Settings, read_settings
+
+ROLES = frozenset({"submitter", "operator", "reviewer", "analyst"})
+NUMBERS = [field for field in dataclasses.fields(ServiceLimits) if field.type in ("int", "float")]
+
+
+def settings(home: Path, **given: str) -> Settings:
+    """Read settings of a home; variables without their prefix."""
+    named = {f"RECEIPTS_{name}": value for name, value in given.items()}
+    return read_settings({"RECEIPTS_HOME": str(home), **named})
+
+
+def refusal(home: Path, **given: str) -> InputRefused:
+    """Return the error with which an environment is refused."""
+    with pytest.raises(InputRefused, match=r"SETTING\.INVALID\.v1") as refused:
+        settings(home, **given)
+    return refused.value
+
+
+def test_everything_has_an_embedded_default() -> None:
+    found = read_settings({})
+    assert found.home == CHECKOUT / "data"
+    assert found.ledger_url == f"sqlite:///{found.home / 'ledger.db'}"
+    assert found.dagster_postgres_url is None
+    assert found.dagster_yaml.name == "dagster.yaml"
+    assert (found.tenant, found.roles) == ("local", ROLES)
+    assert found.caller
+    assert (found.image_digest, found.drills_enabled, found.drill_plan) == (None, False, "")
+    assert found.limits == ServiceLimits()
+
+
+def test_what_is_shipped_is_there() -> None:
+    found = read_settings({})
+    assert {"models", "policies", "releases"} <= {path.name for path in found.shipped.iterdir()}
+    assert found.workspace_yaml.is_file()
+    assert found.dagster_yaml.is_file()
+
+
+def test_the_home_moves_all_run_time_state(tmp_path: Path) -> None:
+    found = settings(tmp_path / "home")
+    places = (found.inbox, found.outbox, found.objects, found.report, found.dagster_home, found.ocr_models)
+    assert {path.parent for path in places} == {tmp_path / "home"}
+    assert len(set(places)) == len(places)
+    assert found.ledger_url == f"sqlite:///{tmp_path}/home/ledger.db"
+    assert found.shipped == read_settings({}).shipped
+
+
+def test_a_relative_home_is_the_same_from_wherever_it_is_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_settings({"RECEIPTS_HOME": "here"}).home == tmp_path / "here"
+
+
+def test_reading_settings_makes_nothing(tmp_path: Path) -> None:
+    settings(tmp_path / "home")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg", "postgresql+psycopg2"])
+def test_one_postgres_url_serves_the_ledger_and_dagster_each_with_its_driver(
+    tmp_path: Path, scheme: str
+) -> None:
+    found = settings(tmp_path, POSTGRES_URL=f"{scheme}://kim:secret@db:5432/receipts?sslmode=require")
+    assert found.ledger_url == "postgresql+psycopg://kim:secret@db:5432/receipts?sslmode=require"
+    assert found.dagster_postgres_url == "postgresql+psycopg2://kim:secret@db:5432/receipts?sslmode=require"
+    assert found.dagster_yaml.name == "dagster.postgres.yaml"
+
+
+def test_whom_a_process_acts_for_comes_from_its_environment(tmp_path: Path) -> None:
+    found = settings(tmp_path, TENANT="acme-1", CALLER="kim.w", ROLES="analyst, reviewer")
+    assert (found.tenant, found.caller) == ("acme-1", "kim.w")
+    assert found.roles == {"analyst", "reviewer"}
+
+
+def test_no_roles_at_all_can_be_given(tmp_path: Path) -> None:
+    assert settings(tmp_path, ROLES="").roles == frozenset()
+
+
+def test_image_digest_and_drills_are_taken_as_given(tmp_path: Path) -> None:
+    found = settings(tmp_path, IMAGE_DIGEST=digest_of("image"), DRILLS="enabled", DRILL_PLAN="[]")
+    assert (found.image_digest, found.drills_enabled, found.drill_plan) == (digest_of("image"), True, "[]")
+
+
+@pytest.mark.parametrize("word", ["", "1", "true", "ENABLED", "disabled"])
+def test_drills_are_enabled_by_one_word_only(tmp_path: Path, word: str) -> None:
+    assert not settings(tmp_path, DRILLS=word).drills_enabled
+
+
+@pytest.mark.parametrize(
+    "field", [f for f in dataclasses.fields(ServiceLimits) if f.type in ("int", "float")]
+)
+def test_every_number_among_the_limits_has_its_variable(
+    tmp_path: Path, field: dataclasses.Field[float]
+) -> None:
+    limits = settings(tmp_path, **{f"LIMIT_{field.name.upper()}": "7"}).limits
+    assert limits == dataclasses.replace(ServiceLimits(), **{field.name: 7})
+    assert type(getattr(limits, field.name)) is type(getattr(ServiceLimits(), field.name))
+
+
+def test_changing_one_limit_leaves_the_others(tmp_path: Path) -> None:
+    limits = settings(tmp_path, LIMIT_LEASE_TTL_S="4.5", LIMIT_WAVE_SLOTS="3").limits
+    assert limits == dataclasses.replace(ServiceLimits(), lease_ttl_s=4.5, wave_slots=3)
+
+
+def test_active_principals_are_a_list(tmp_path: Path) -> None:
+    found = settings(tmp_path, PRINCIPALS="kim,lee,", LIMIT_WAVE_SLOTS="1")
+    assert found.limits.principals == {"kim", "lee"}
+    assert found.limits.wave_slots == 1
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("IMAGE_DIGEST", "latest"),
+        ("IMAGE_DIGEST", "sha256:00"),
+        ("TENANT", "a/b"),
+        ("TENANT", ".."),
+        ("TENANT", ".hidden"),
+        ("TENANT", "a b"),
+        ("CALLER", "kim\n"),
+        ("CALLER", "../kim"),
+        ("ROLES", "submitter,admin"),
+        ("POSTGRES_URL", "mysql://kim:secret@db/receipts"),
+        ("POSTGRES_URL", "receipts"),
+        ("LIMIT_NO_SUCH", "1"),
+        ("LIMIT_ROTA", "kim"),
+        ("LIMIT_PRINCIPALS", "3"),
+        ("LIMIT_LEASE_TTL_S", "soon"),
+        ("LIMIT_LEASE_TTL_S", "-1"),
+        ("LIMIT_LEASE_TTL_S", "nan"),
+        ("LIMIT_LEASE_TTL_S", "inf"),
+        ("LIMIT_WAVE_SLOTS", "1.5"),
+        ("LIMIT_WAVE_SLOTS", ""),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name_and_never_repeated(
+    tmp_path: Path, variable: str, value: str
+) -> None:
+    refused = refusal(tmp_path / "home", **{variable: value})
+    assert refused.facts["variable"] == f"RECEIPTS_{variable}"
+    assert "secret" not in str(refused.as_document())

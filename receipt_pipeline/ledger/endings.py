@@ -9,9 +9,22 @@ from sqlalchemy import or_, select, update
 
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.job_lifecycle import HELD_PHASES, TERMINAL_STATES, CloseCause, JobState
+from receipt_pipeline.core.job_lifecycle import (
+    HELD_PHASES,
+    TERMINAL_STATES,
+    CloseCause,
+    JobState,
+    TerminalClass,
+)
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.core.reasons import CANCELED_BY_CALLER, ITEM_OVERTAKEN, QUEUE_AGE_REACHED, STATE_REFUSES
+from receipt_pipeline.core.reasons import (
+    CANCELED_BY_CALLER,
+    ITEM_OVERTAKEN,
+    QUEUE_AGE_REACHED,
+    STATE_REFUSES,
+    SUPERSEDED_BY_JOB,
+    Reason,
+)
 from receipt_pipeline.ledger.closing import close_attempt, settle_open_items, write_terminal
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.losses import begin_closing, read_job
@@ -53,24 +66,46 @@ def cancel_job(tx: LedgerTransaction, *, job_id: str, limits: ServiceLimits) -> 
     Raises:
         NotAllowed: STATE.REFUSES.v1 while the job is held: only its investigation closes it (D2).
     """
+    ending = (CloseCause.CANCELED, ItemClass.CANCELLED, CANCELED_BY_CALLER)
+    return _end_on_request(tx, job_id, ending, limits=limits)
+
+
+def supersede_job(
+    tx: LedgerTransaction, *, job_id: str, superseded_by: str, limits: ServiceLimits
+) -> dict[str, Any] | None:
+    """Close an open job in favour of one that replaces it, which the caller accepted in its lineage.
+
+    Returns the job's row before it was superseded, None when it was already terminal.
+
+    Raises:
+        NotAllowed: STATE.REFUSES.v1 while the job is held: only its investigation closes it (D2).
+    """
+    ending = (CloseCause.SUPERSEDED, ItemClass.SUPERSEDED, SUPERSEDED_BY_JOB)
+    before = _end_on_request(tx, job_id, ending, limits=limits)
+    if before is not None:
+        tx.execute(update(jobs).where(jobs.c.job_id == job_id).values(superseded_by=superseded_by))
+    return before
+
+
+def _end_on_request(
+    tx: LedgerTransaction,
+    job_id: str,
+    ending: tuple[CloseCause, ItemClass, Reason],
+    *,
+    limits: ServiceLimits,
+) -> dict[str, Any] | None:
+    cause, item_class, reason = ending
     job = read_job(tx, job_id, lock=True)
     if job is None or job["state"] in TERMINAL_STATES:
         return None
     if job["phase"] in HELD_PHASES:
         raise NotAllowed(STATE_REFUSES, job_id=job_id, phase=job["phase"])
-    settle_open_items(
-        tx, job_id, begun=ItemClass.CANCELLED, waiting=ItemClass.CANCELLED, reason=CANCELED_BY_CALLER
-    )
+    settle_open_items(tx, job_id, begun=item_class, waiting=item_class, reason=reason)
     guard = (jobs.c.state == job["state"]) & (jobs.c.lease_epoch == job["lease_epoch"])
-    closed = write_terminal(tx, job=job, guard=guard, cause=CloseCause.CANCELED, limits=limits)
+    closed = write_terminal(tx, job=job, guard=guard, cause=cause, reason=reason, limits=limits)
     assert closed, "the row was locked"
-    close_attempt(
-        tx,
-        job_id,
-        lease_epoch=job["lease_epoch"],
-        outcome="canceled",
-        reason_code=CANCELED_BY_CALLER.code,
-    )
+    outcome = TerminalClass.SUPERSEDED if cause is CloseCause.SUPERSEDED else TerminalClass.CANCELED
+    close_attempt(tx, job_id, lease_epoch=job["lease_epoch"], outcome=outcome.value, reason_code=reason.code)
     return job
 
 

@@ -22,6 +22,7 @@ from receipt_pipeline.ledger.endings import (
     expire_job,
     overrun_job,
     overrunning_jobs,
+    supersede_job,
     unfinished_items,
 )
 from receipt_pipeline.ledger.engine import Ledger
@@ -187,6 +188,28 @@ def test_a_cancellation_and_a_claim_at_once_leave_one_truth(ledger: Ledger) -> N
         if isinstance(answer, ClaimedJob):
             with pytest.raises(LeaseLost), ledger.transaction() as tx:
                 pass_boundary(tx, answer.token, finished=None, next_ordinal=0, limits=LIMITS)
+    assert_invariants(ledger, LIMITS)
+
+
+@pytest.mark.requirement("R103")
+def test_a_superseded_job_names_the_one_that_replaces_it(ledger: Ledger) -> None:
+    job = a_half_done_job(ledger)
+    replacing = builders.an_accepted_job(ledger)["job_id"]
+    for expected in (True, False):
+        with ledger.transaction() as tx:
+            before = supersede_job(tx, job_id=job.token.job_id, superseded_by=replacing, limits=LIMITS)
+        assert (before is not None) is expected
+    row = job_row(ledger, job.token.job_id)
+    assert (row["state"], row["terminal_class"], row["reason_code"]) == (
+        "canceled",
+        "superseded",
+        "JOB.SUPERSEDED.v1",
+    )
+    assert row["superseded_by"] == replacing
+    assert item_classes(ledger, job.token.job_id) == ["classified", "superseded", "superseded"]
+    assert attempt_outcomes(ledger, job.token.job_id) == ["superseded"]
+    with pytest.raises(LeaseLost), ledger.transaction() as tx:
+        pass_boundary(tx, job.token, finished=None, next_ordinal=1, limits=LIMITS)
     assert_invariants(ledger, LIMITS)
 
 

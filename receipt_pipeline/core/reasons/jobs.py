@@ -41,6 +41,12 @@ CANCELED_BY_CALLER = declare(
     "the job was canceled on request",
     "submit again under a new key if it is wanted after all",
 )
+SUPERSEDED_BY_JOB = declare(
+    "JOB.SUPERSEDED.v1",
+    Remedy.NONE,
+    "another job replaces this one",
+    "follow the job that replaces it",
+)
 ATTEMPTS_EXHAUSTED = declare(
     "ATTEMPTS.EXHAUSTED.v1",
     Remedy.REVIEW,

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
-from receipt_pipeline.accounting.exported import EXPORTED
+from receipt_pipeline.accounting.exported import EXPORTED, TIME
 from receipt_pipeline.accounting.facts import Facts
 from receipt_pipeline.core.limits import ServiceLimits
 
 TIME_ZONE = "UTC"
+_FINDING_TYPES = {"deadline_at": TIME, "owned": pa.bool_(), "answered": pa.bool_()}
 JSON_COLUMNS = frozenset({"data", "evidence", "digests", "reasons", "facts", "warnings"})
 
 
@@ -78,7 +80,10 @@ def _load_account(
         "CREATE TABLE account_findings (finding VARCHAR, job_id VARCHAR, investigation_id VARCHAR,"
         " owner VARCHAR, deadline_at TIMESTAMPTZ, owned BOOLEAN, answered BOOLEAN)"
     )
+    # As one Arrow table: a row-wise insert of many findings takes a millisecond each.
     names = ("finding", "job_id", "investigation_id", "owner", "deadline_at", "owned", "answered")
-    lines = [[getattr(line, name) for name in names] for line in facts.open_findings]
-    if lines:
-        connection.executemany("INSERT INTO account_findings VALUES (?, ?, ?, ?, ?, ?, ?)", lines)
+    lines = {name: [getattr(line, name) for line in facts.open_findings] for name in names}
+    found = pa.table({name: pa.array(lines[name], _FINDING_TYPES.get(name, pa.string())) for name in names})
+    connection.register("found", found)
+    connection.execute("INSERT INTO account_findings SELECT * FROM found")
+    connection.unregister("found")

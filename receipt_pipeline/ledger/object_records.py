@@ -62,12 +62,16 @@ _CHECK_COLUMNS = (
     "pins_stated",
 )
 
-_CHECK = sa.text(
+_NEW_CHECK = (
     f"INSERT INTO object_checks (object_key, checked_at, {', '.join(_CHECK_COLUMNS)})"
     f" VALUES (:object_key, :checked_at, {', '.join(':' + name for name in _CHECK_COLUMNS)})"
-    " ON CONFLICT (object_key) DO UPDATE SET checked_at = excluded.checked_at, "
+    " ON CONFLICT (object_key) DO "
+)
+_CHECK = sa.text(
+    f"{_NEW_CHECK} UPDATE SET checked_at = excluded.checked_at, "
     + ", ".join(f"{name} = excluded.{name}" for name in _CHECK_COLUMNS)
 ).bindparams(sa.bindparam("checked_at", type_=UtcMicros()))
+_FIRST_CHECK = sa.text(f"{_NEW_CHECK} NOTHING").bindparams(sa.bindparam("checked_at", type_=UtcMicros()))
 
 
 def hold_objects(tx: LedgerTransaction, keys: Iterable[str], *, holder: str, hold_kind: str) -> None:
@@ -138,6 +142,18 @@ def record_object_check(
             found_digest=found_digest,
         )
     return True
+
+
+def record_first_checks(tx: LedgerTransaction, found: Sequence[dict[str, Any]]) -> int:
+    """Record objects that were found right when they were looked at first; returns how many are new.
+
+    Each row carries what `record_object_check` takes, with outcome `ok`. They make no event.
+    """
+    assert all(row["outcome"] == ObjectOutcome.OK for row in found)
+    now = tx.now()
+    if found:
+        tx.execute(_FIRST_CHECK, [row | {"checked_at": now} for row in found])
+    return len(found)
 
 
 def bury(

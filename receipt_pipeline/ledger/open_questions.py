@@ -42,6 +42,8 @@ def ask(tx: LedgerTransaction, question: Question, *, limits: ServiceLimits) -> 
     Where reconciliation itself had closed the question because the fault was gone, the fault's return
     is new evidence and is asked under the next number.
     """
+    # Two passes at once would both find nothing asked.
+    tx.serialise(f"question:{question.kind.value}:{question.subject}")
     asked = _asked(tx, question)
     latest = asked[-1] if asked else None
     if latest is not None and latest["state"] != OPEN and latest["resolved_by"] != RECONCILER:

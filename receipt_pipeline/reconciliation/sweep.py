@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import select
@@ -14,6 +14,7 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.object_records import (
     ObjectOutcome,
     explained_keys,
+    record_first_checks,
     record_object_check,
     results_to_check,
 )
@@ -96,8 +97,18 @@ def record_sightings(services: Reconciler, sightings: Iterable[Sighting]) -> int
     changed = [sighting for sighting in batch if _differs(sighting, known.get(sighting.object_key))]
     if not changed:
         return 0
+    # Most of a first sweep is new and right; those rows go in together.
+    first = [
+        sighting
+        for sighting in changed
+        if sighting.outcome is ObjectOutcome.OK and sighting.object_key not in known
+    ]
+    fresh = {sighting.object_key for sighting in first}
     with services.ledger.transaction() as tx:
-        return sum(_record(tx, sighting) for sighting in changed)
+        recorded = record_first_checks(tx, [asdict(sighting) for sighting in first])
+        return recorded + sum(
+            _record(tx, sighting) for sighting in changed if sighting.object_key not in fresh
+        )
 
 
 def _differs(sighting: Sighting, known: dict[str, Any] | None) -> bool:
@@ -118,17 +129,7 @@ def _known_checks(services: Reconciler, batch: Sequence[Sighting]) -> dict[str, 
 
 def _record(tx: LedgerTransaction, sighting: Sighting) -> bool:
     assert sighting.outcome is not None, sighting
-    return record_object_check(
-        tx,
-        object_key=sighting.object_key,
-        job_id=sighting.job_id,
-        outcome=sighting.outcome,
-        expected_digest=sighting.expected_digest,
-        found_digest=sighting.found_digest,
-        expected_size_bytes=sighting.expected_size_bytes,
-        found_size_bytes=sighting.found_size_bytes,
-        pins_stated=sighting.pins_stated,
-    )
+    return record_object_check(tx, **asdict(sighting))
 
 
 def _clear_orphans(services: Reconciler, *, still: set[str]) -> int:

@@ -25,6 +25,7 @@ from receipt_pipeline.ledger.losses import fail_attempt
 from receipt_pipeline.ledger.tables import jobs, metadata
 from receipt_pipeline.objects.store import LocalObjectStore
 from receipt_pipeline.reconciliation.checks import CHECKS
+from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline.reconciliation.services import Reconciler
 from receipt_pipeline_tests.builders import claimed
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
@@ -171,3 +172,11 @@ def assert_red(house: ReconcileBench, name: str, *job_ids: str | None) -> list[d
     by_hand = house.ask_by_hand(outcome.query_text)
     assert [row["job_id"] for row in by_hand] == [row["job_id"] for row in outcome.offenders]
     return [dict(row) for row in outcome.offenders]
+
+
+def assert_settled(house: ReconcileBench) -> None:
+    """Assert that another pass changes no row of any table, and so writes no event."""
+    before = house.snapshot()
+    again = reconcile(house.services)
+    assert house.snapshot() == before
+    assert not again.changed

@@ -11,28 +11,18 @@ import pytest
 from receipt_pipeline.core.envelope import LimitsRequest
 from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.core.job_lifecycle import Phase
-from receipt_pipeline.core.reasons import (
-    EFFECT_GAP,
-    ITEMS_UNBALANCED,
-    OBJECT_UNEXPLAINED,
-    RESULT_MISSING,
-    TERMINAL_CONFLICT,
-    TERMINAL_MISSING,
-    Reason,
-)
 from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary
 from receipt_pipeline.ledger.claim import renew_lease
 from receipt_pipeline.ledger.endings import cancel_job
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.investigations import resolve_investigation
 from receipt_pipeline.ledger.releases import retire_release
 from receipt_pipeline.ledger.waves import register_worker, reserve_wave
 from receipt_pipeline.reconciliation.compare import compare
-from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger, sweep_objects
+from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
 from receipt_pipeline_tests.builders import RELEASE, an_outcome, claimed
 from receipt_pipeline_tests.fakes.failing_objects import PutFault
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
-from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, job_of
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled, job_of
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan
 
 SHORT = LimitsRequest(max_queue_age_s=47, processing_timeout_s=100)
@@ -42,14 +32,6 @@ SHORT = LimitsRequest(max_queue_age_s=47, processing_timeout_s=100)
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
     """An empty house."""
     return ReconcileBench.build(ledger, clock, tmp_path)
-
-
-def assert_settled(house: ReconcileBench) -> None:
-    """Assert that another pass changes no row of any table, and so writes no event."""
-    before = house.snapshot()
-    again = reconcile(house.services)
-    assert house.snapshot() == before
-    assert not again.changed
 
 
 @pytest.mark.requirement("R046", "R047", "R052")
@@ -266,7 +248,7 @@ def test_a_job_that_nobody_closes_gets_an_owned_question_that_ends_with_it(house
     assert (question["kind"], question["job_id"], question["reason_code"]) == (
         "missing_terminal",
         job_id,
-        TERMINAL_MISSING.code,
+        "TERMINAL.MISSING.v1",
     )
     assert (question["owner"], question["last_safe_checkpoint"]) == ("operations", 0)
     assert question["deadline_at"] == house.clock.now() + dt.timedelta(
@@ -294,137 +276,6 @@ def test_an_overdue_question_goes_to_the_escalation_once(house: ReconcileBench) 
     before = house.snapshot()
     reconcile_ledger(house.services)
     assert house.snapshot() == before
-
-
-@pytest.mark.requirement("R081", "R096", "R158")
-def test_a_missing_object_is_asked_about_and_the_question_ends_when_it_is_back(house: ReconcileBench) -> None:
-    job = house.settled(key="one")
-    path = house.path(job["result_key"])
-    kept = path.read_bytes()
-    path.unlink()
-    summary = sweep_objects(house.services)
-    assert summary.objects is not None
-    assert (summary.objects.faults, summary.questions_opened) == (1, 1)
-    (question,) = house.questions()
-    assert (question["kind"], question["subject"], question["job_id"], question["reason_code"]) == (
-        "missing_object",
-        job["result_key"],
-        job["job_id"],
-        RESULT_MISSING.code,
-    )
-    assert_settled(house)
-
-    path.write_bytes(kept)
-    assert sweep_objects(house.services).questions_healed == 1
-    (answered,) = house.questions(only_open=False)
-    assert (answered["state"], answered["resolved_by"]) == ("resolved", "system:reconcile")
-    assert house.bench.job(job["job_id"])["state"] == "succeeded"
-    assert_settled(house)
-
-    path.unlink()
-    sweep_objects(house.services)
-    assert house.asked() == {("missing_object", f"{job['result_key']}#2")}
-    assert_settled(house)
-
-
-@pytest.mark.requirement("R082")
-def test_a_notification_for_a_missing_object_is_not_acted_upon(house: ReconcileBench) -> None:
-    job = house.succeeded(key="one")
-    kept = house.path(job["result_key"]).read_bytes()
-    house.path(job["result_key"]).unlink()
-    house.settle_effects()
-    reconcile(house.services)
-    assert house.bench.effects(job["job_id"], "review_tasks")[0]["state"] != "committed"
-    assert ("missing_object", job["result_key"]) in house.asked()
-
-    house.path(job["result_key"]).write_bytes(kept)
-    house.settle_effects()
-    reconcile(house.services)
-    assert house.red_checks() == set()
-    assert house.asked() == set()
-
-
-@pytest.mark.requirement("R100")
-def test_an_altered_object_is_asked_about_with_both_digests(house: ReconcileBench) -> None:
-    job = house.settled(key="one")
-    path = house.path(job["result_key"])
-    path.chmod(0o600)
-    path.write_bytes(path.read_bytes().replace(b"clear", b"CLEAR", 1))
-    reconcile(house.services)
-    (question,) = house.questions()
-    assert (question["kind"], question["reason_code"]) == ("altered_object", "RESULT.MISMATCH.v1")
-    assert question["evidence"]["expected_digest"] == job["result_digest"]
-    assert question["evidence"]["found_digest"] != job["result_digest"]
-    assert_settled(house)
-
-
-def test_an_orphan_is_asked_about_until_it_is_removed_or_answered(house: ReconcileBench) -> None:
-    key = f"results/job_nobody/1-{'a' * 64}"
-    path = house.store_at(key, b"strange", age_s=house.limits.orphan_grace_s)
-    reconcile(house.services)
-    (question,) = house.questions()
-    assert (question["kind"], question["job_id"], question["reason_code"]) == (
-        "orphan_object",
-        None,
-        OBJECT_UNEXPLAINED.code,
-    )
-    assert not house.check("no_object_without_success").passed
-    assert_settled(house)
-
-    path.unlink()
-    reconcile(house.services)
-    assert house.asked() == set()
-
-    house.store_at(key, b"strange", age_s=house.limits.orphan_grace_s)
-    reconcile(house.services)
-    (question,) = house.questions()
-    assert question["subject"] == f"{key}#2"
-    with house.ledger.transaction() as tx:
-        resolve_investigation(tx, question["investigation_id"], resolution="kept: a drill's", by="kim")
-    reconcile(house.services)
-    assert house.check("no_object_without_success").passed
-    assert house.questions() == []
-    assert path.exists()
-    assert_settled(house)
-
-
-@pytest.mark.parametrize(
-    ("statement", "undo", "kind", "reason"),
-    [
-        (
-            "UPDATE items SET item_class = NULL WHERE job_id = :job AND ordinal = 0",
-            "UPDATE items SET item_class = 'classified' WHERE job_id = :job AND ordinal = 0",
-            "unbalanced",
-            ITEMS_UNBALANCED,
-        ),
-        (
-            "UPDATE events SET kind = 'withheld' WHERE job_id = :job AND kind = 'terminal'",
-            "UPDATE events SET kind = 'terminal' WHERE job_id = :job AND kind = 'withheld'",
-            "unbalanced",
-            TERMINAL_CONFLICT,
-        ),
-        (
-            "UPDATE outbox SET sends = 2 WHERE job_id = :job",
-            "UPDATE outbox SET sends = 1 WHERE job_id = :job",
-            "effect_gap",
-            EFFECT_GAP,
-        ),
-    ],
-)
-def test_what_only_a_person_can_settle_is_asked_once_and_heals_by_itself(
-    house: ReconcileBench, statement: str, undo: str, kind: str, reason: Reason
-) -> None:
-    job_id = house.settled(key="one")["job_id"]
-    house.edit(statement, job=job_id)
-    sweep_objects(house.services)
-    assert {(row["kind"], row["job_id"], row["reason_code"]) for row in house.questions()} >= {
-        (kind, job_id, reason.code)
-    }
-    assert_settled(house)
-
-    house.edit(undo, job=job_id)
-    reconcile(house.services)
-    assert house.asked() == set()
 
 
 @pytest.mark.requirement("R156", "R158")

@@ -107,7 +107,8 @@ def test_every_number_among_the_limits_has_its_variable(
     tmp_path: Path, field: dataclasses.Field[float]
 ) -> None:
     limits = settings(tmp_path, **{f"LIMIT_{field.name.upper()}": "7"}).limits
-    assert limits == dataclasses.replace(ServiceLimits(), **{field.name: 7})
+    seven: dict[str, Any] = {field.name: 7}
+    assert limits == dataclasses.replace(ServiceLimits(), **seven)
     assert type(getattr(limits, field.name)) is type(getattr(ServiceLimits(), field.name))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from receipt_pipeline.cli.answers import Exit, answering, people, print_json, print_table
+from receipt_pipeline.cli.answers import Exit, answering, people, print_json, print_table, remarks
 from receipt_pipeline.cli.opening import services
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.reasons import FIELD_INVALID
@@ -38,7 +38,8 @@ def report(
     opened = services()
     if not published:
         opened.sweep_objects()
-        opened.publish_report()
+        for notice in opened.publish_report().notices:
+            remarks.print(f"[bold yellow]notice[/] {notice}", highlight=False)
     if sql:
         rows = opened.query_report(sql)
         if as_json:

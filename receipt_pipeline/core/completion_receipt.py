@@ -11,7 +11,7 @@ from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState, Phase, TerminalClass
 from receipt_pipeline.core.next_actions import next_action
 from receipt_pipeline.core.pins import Pins
-from receipt_pipeline.core.reasons import REASONS
+from receipt_pipeline.core.reasons import NO_CAPABLE_WORKER, REASONS
 
 STATUS_CONTRACT = "receipt-status/v1"
 
@@ -42,7 +42,7 @@ def status_document(facts: JobFacts) -> dict[str, Any]:
         "state": state.value,
         "phase": _phase(facts),
         "terminal_class": job["terminal_class"],
-        "reason": _reason(job["reason_code"]),
+        "reason": _reason(job["reason_code"] or _waiting_code(job)),
         "items": {"requested": job["items_requested"]}
         | {item_class.value: facts.counts.get(item_class, 0) for item_class in ItemClass},
         "progress": {
@@ -77,6 +77,11 @@ def status_document(facts: JobFacts) -> dict[str, Any]:
 
 def _iso(value: dt.datetime | None) -> str | None:
     return value.isoformat() if value is not None else None
+
+
+def _waiting_code(job: Mapping[str, Any]) -> str:
+    """Return why an open job waits, where that has a reason of its own."""
+    return NO_CAPABLE_WORKER.code if job["phase"] == Phase.NO_CAPABLE_WORKER else ""
 
 
 def _reason(code: str) -> dict[str, str] | None:

@@ -1,0 +1,50 @@
+"""The status of a job that waits says for what, and the one safe next action."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.status import read_status
+from receipt_pipeline.ledger.waves import mark_incapable, register_worker
+from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fakes.worker_bench import WorkerBench
+
+
+@pytest.fixture
+def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
+    """A worker's bench on each database."""
+    return WorkerBench(ledger, FailingObjects(LocalObjectStore(tmp_path / "objects")), clock)
+
+
+def test_a_job_that_no_worker_carries_says_so_until_one_appears(bench: WorkerBench) -> None:
+    job_id = bench.accept()
+    ttl_s = bench.limits.worker_ttl_s
+    with bench.ledger.transaction() as tx:
+        assert mark_incapable(tx, worker_ttl_s=ttl_s) == [job_id]
+        stranded = read_status(tx, job_id)
+        register_worker(tx, worker_id="w", release_ids=[bench.job(job_id)["release_id"]])
+        mark_incapable(tx, worker_ttl_s=ttl_s)
+        found = read_status(tx, job_id)
+
+    assert stranded["phase"] == "no_capable_worker"
+    assert stranded["reason"]["code"] == "WORKER.NONE_CAPABLE.v1"
+    assert stranded["next_action"] == "start_a_worker_that_carries_the_release"
+    assert (found["phase"], found["reason"], found["next_action"]) == ("queued", None, "wait")
+
+
+@pytest.mark.requirement("R047")
+def test_a_reading_past_the_queue_deadline_shows_overdue_before_anything_expires_it(
+    bench: WorkerBench, clock: FakeClock
+) -> None:
+    job_id = bench.accept()
+    clock.advance(bench.job(job_id)["max_queue_age_s"] + 1)
+
+    with bench.ledger.reading() as tx:
+        status = read_status(tx, job_id)
+
+    assert (status["state"], status["phase"]) == ("accepted", "overdue")

@@ -69,12 +69,15 @@ def count_ready_items(tx: LedgerTransaction) -> int:
 def _choose_ready(
     tx: LedgerTransaction, *, items_max: int, jobs_max: int, worker_ttl_s: float
 ) -> tuple[list[str], int]:
-    """Return ready jobs that a live worker carries, oldest first, and how many items they have."""
+    """Return ready jobs that a live worker can take, oldest first, and how many items they have.
+
+    A closing job computes nothing any more, so that any worker can take it.
+    """
     carried = carried_release_ids(tx, worker_ttl_s=worker_ttl_s)
     query = (
         select(jobs.c.job_id, jobs.c.items_requested, jobs.c.release_id)
         .where(_is_ready(tx.now()))
-        .where(jobs.c.release_id.in_(sorted(carried)))
+        .where(or_(jobs.c.release_id.in_(sorted(carried)), jobs.c.close_cause.is_not(None)))
         .order_by(jobs.c.submitted_at, jobs.c.job_id)
         .limit(min(jobs_max, READY_SCAN_MAX))
         .with_for_update(skip_locked=True)

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from receipt_pipeline.core.job_lifecycle import CloseCause
+from receipt_pipeline.ledger.endings import overrun_job, overrunning_jobs
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.status import read_status
-from receipt_pipeline.ledger.waves import mark_incapable, register_worker
+from receipt_pipeline.ledger.waves import mark_incapable, register_worker, reserve_wave
 from receipt_pipeline.objects.store import LocalObjectStore
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
-from receipt_pipeline_tests.fakes.worker_bench import WorkerBench
+from receipt_pipeline_tests.fakes.worker_bench import ActingPlan, WorkerBench
 
 
 @pytest.fixture
@@ -48,3 +50,27 @@ def test_a_reading_past_the_queue_deadline_shows_overdue_before_anything_expires
         status = read_status(tx, job_id)
 
     assert (status["state"], status["phase"]) == ("accepted", "overdue")
+
+
+def test_a_job_that_only_needs_closing_is_taken_by_any_worker(bench: WorkerBench, clock: FakeClock) -> None:
+    job_id = bench.accept(items=2)
+    # The first item is finished; the worker is lost in the second, and the processing timeout passes.
+    with ActingPlan({"checkpoint.after": _die}), pytest.raises(SystemExit):
+        bench.work(job_id)
+    clock.advance(bench.job(job_id)["processing_timeout_s"] + bench.limits.overrun_grace_s + 1)
+    with bench.ledger.transaction() as tx:
+        (late,) = overrunning_jobs(tx, grace_s=0, at_most=9)
+        assert overrun_job(
+            tx, job_id=job_id, seen_epoch=late["lease_epoch"], cause=CloseCause.TIMEOUT, grace_s=0
+        )
+        register_worker(tx, worker_id="of-another-installation", release_ids=[])
+        wave = reserve_wave(tx, items_max=9, jobs_max=9, worker_ttl_s=bench.limits.worker_ttl_s)
+
+    assert wave is not None
+    bench.work(job_id, wave_id=wave.wave_id)
+    job = bench.job(job_id)
+    assert (job["state"], job["terminal_class"]) == ("succeeded", "partial")
+
+
+def _die() -> None:
+    raise SystemExit

@@ -6,6 +6,7 @@ import dataclasses
 import getpass
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from receipt_pipeline.core.principals import Role
 from receipt_pipeline.core.reasons import SETTING_INVALID
 
 LIMIT_PREFIX = "RECEIPTS_LIMIT_"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 PACKAGE_ROOT = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE_ROOT.parent
 INSTALLED_SHARE = Path(sys.prefix) / "share" / "receipt_pipeline"
@@ -124,7 +126,7 @@ def _user_name() -> str:
 
 def _name(env: Mapping[str, str], variable: str, default: str) -> str:
     value = env.get(variable) or default
-    if not value.replace("-", "").replace("_", "").replace(".", "").isalnum() or value.startswith("."):
+    if not NAME.fullmatch(value):  # Tenants and callers become folders and keys.
         raise InputRefused(SETTING_INVALID, variable=variable)
     return value
 

@@ -100,6 +100,7 @@ class Rooms:
             home=self.settings.home,
             status_location=status_document_location(self.settings.home),
             after_accept=tell,
+            inbox_caller=self.settings.caller,
         )
 
     @cached_property

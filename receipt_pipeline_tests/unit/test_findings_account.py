@@ -141,7 +141,6 @@ def test_a_job_whose_row_and_record_disagree_is_in_both_sets(house: ReconcileBen
     assert job_id in found.terminal[JobState.SUCCEEDED] & found.terminal[JobState.FAILED]
 
 
-@pytest.mark.requirement("R157")
 def test_unresolved_items_of_closed_jobs_are_counted(house: ReconcileBench) -> None:
     job_id = house.bench.accept(key="lossy", items=3)
     house.lose_item(job_id, times=3)

@@ -212,7 +212,7 @@ def test_items_that_do_not_sum_to_the_scope_are_named(
     assert house.red_checks() == set()
 
 
-@pytest.mark.requirement("R139")
+@pytest.mark.requirement("R139", "R157")
 def test_a_job_past_its_deadline_is_named_until_it_is_closed_or_owned(house: ReconcileBench) -> None:
     job_id = house.bench.accept(key="slow", limits=SHORT)
     claimed(house.ledger, job_id)
@@ -243,7 +243,6 @@ def test_unresolved_items_without_their_question_are_named(house: ReconcileBench
     assert house.check("every_accepted_job_is_terminal_or_owned").passed
 
 
-@pytest.mark.requirement("R078")
 def test_attempts_beyond_their_bounds_are_named(house: ReconcileBench) -> None:
     job_id = house.bench.accept(key="lossy", items=2)
     house.lose_item(job_id, times=3)
@@ -269,7 +268,6 @@ def test_attempts_beyond_their_bounds_are_named(house: ReconcileBench) -> None:
     assert (row["attempts"], row["allowed"]) == (7, 6)
 
 
-@pytest.mark.requirement("R052")
 def test_a_lease_that_ended_untouched_is_named_until_it_is_taken_over(house: ReconcileBench) -> None:
     job_id = house.bench.accept(key="left")
     token = claimed(house.ledger, job_id, limits=house.limits).token

@@ -67,7 +67,6 @@ def test_a_notification_for_a_missing_object_is_not_acted_upon(house: ReconcileB
     assert house.asked() == set()
 
 
-@pytest.mark.requirement("R100")
 def test_an_altered_object_is_asked_about_with_both_digests(house: ReconcileBench) -> None:
     job = house.settled(key="one")
     path = house.path(job["result_key"])

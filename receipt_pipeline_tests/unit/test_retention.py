@@ -42,7 +42,7 @@ def old(house: ReconcileBench, *, key: str = "old", retention_s: int = RETENTION
     return job
 
 
-@pytest.mark.requirement("R050", "R129")
+@pytest.mark.requirement("R050")
 def test_after_its_retention_the_payload_is_gone_and_the_record_stays(house: ReconcileBench) -> None:
     job = old(house)
     house.clock.advance(-1)

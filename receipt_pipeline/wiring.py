@@ -39,18 +39,18 @@ class Chains:
 
     settings: Settings
     image_digest: str
-    loaded: dict[str, Classifier] = field(default_factory=dict)
+    loaded: dict[Pins, Classifier] = field(default_factory=dict)
     engine: OcrEngine | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, pins: Pins) -> Classifier:
         """Return the verified chain of the pins. Raises IdentityMismatch."""
         with self.lock:
-            if pins.release_id not in self.loaded:
-                self.loaded[pins.release_id] = load_chain(
+            if pins not in self.loaded:
+                self.loaded[pins] = load_chain(
                     pins, shipped=self.settings.shipped, image_digest=self.image_digest, engine=self._reader()
                 )
-            return self.loaded[pins.release_id]
+            return self.loaded[pins]
 
     def _reader(self) -> OcrEngine:
         if self.engine is None:

@@ -128,7 +128,7 @@ def open_home(
     shipped = shipped_releases(settings.shipped, image_digest=IMAGE_DIGEST)
     set_up_releases(services.ledger, shipped)
     opened = OpenedHome(services, ReceiptServices(environment=named), clock)
-    chains.loaded.update({template.release.release_id: opened.chain for template in shipped})
+    chains.loaded.update({template.release.pins(): opened.chain for template in shipped})
     patch.setitem(home_room._opened, (str(settings.home), settings.ledger_url), services)
     assert opened.resource.open() is services
     return opened

@@ -1,0 +1,134 @@
+"""Opening a home: folders, ledger and releases come by themselves, and two homes side by side never meet."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from receipt_pipeline.chain.ocr import RapidOcrEngine
+from receipt_pipeline.core.canonical import digest_of
+from receipt_pipeline.core.errors import IdentityMismatch
+from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.home import Services, open_services
+from receipt_pipeline.settings import Settings, read_settings
+from receipt_pipeline.wiring import Chains, open_rooms
+from receipt_pipeline_tests.fakes.scripted_ocr import ScriptedOcr
+from receipt_pipeline_tests.intake_home import as_bytes, job_document, names_in
+
+IMAGE = digest_of("image")
+
+
+def settings_of(home: Path, **given: str) -> Settings:
+    """Read settings of a home; variables without their prefix."""
+    named = {f"RECEIPTS_{name}": value for name, value in given.items()}
+    return read_settings({"RECEIPTS_HOME": str(home), "RECEIPTS_IMAGE_DIGEST": IMAGE, **named})
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Services]:
+    """A home opened for the first time."""
+    opened = open_rooms(settings_of(tmp_path / "home"), Services)
+    yield opened
+    opened.close()
+
+
+def pins_of(opened: Services, release_id: str) -> Pins:
+    """Return the pins of an approved release."""
+    (row,) = [row for row in opened.releases() if row["release_id"] == release_id]
+    return Pins(**{name: row[name] for name in Pins.__slots__})
+
+
+def submit(opened: Services, folder: Path, key: str) -> str:
+    """Submit one scan by a manifest."""
+    document = job_document(folder, key=key)
+    (folder / "manifest.json").write_bytes(as_bytes(document))
+    (answer,) = opened.submit([folder / "manifest.json"], key=None, new=False, release=None)
+    return str(answer["lines"][0]["job_id"])
+
+
+def test_a_home_opens_from_nothing_with_its_releases_approved(opened: Services, tmp_path: Path) -> None:
+    assert (tmp_path / "home" / "inbox" / "local" / "loose").is_dir()
+    assert (tmp_path / "home" / "outbox" / "local").is_dir()
+    assert set(opened.counts()["jobs"].values()) == {0}
+    aliases = {alias for row in opened.releases() for alias in row["aliases"]}
+    assert aliases == {"production", "previous"}
+    assert {row["image_digest"] for row in opened.releases()} == {IMAGE}
+
+
+def test_opening_a_home_again_changes_nothing_in_it(opened: Services, tmp_path: Path) -> None:
+    before, files = opened.releases(), names_in(tmp_path / "home" / "inbox")
+    again = open_rooms(opened.settings, Services)
+    assert again.releases() == before
+    assert names_in(tmp_path / "home" / "inbox") == files
+    again.close()
+
+
+def test_an_installation_carries_what_verifies_in_it(opened: Services) -> None:
+    assert sorted(opened.carried_releases()) == sorted(row["release_id"] for row in opened.releases())
+    other = dataclasses.replace(opened, image_digest=digest_of("another image"))
+    assert other.carried_releases() == []
+    assert other.worker_id != opened.worker_id
+
+
+def test_a_home_is_opened_once_per_process_and_again_under_other_settings(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path / "home")
+    opened = open_services(settings)
+    assert open_services(settings_of(tmp_path / "home")) is opened
+    changed = open_services(settings_of(tmp_path / "home", LIMIT_WAVE_SLOTS="3"))
+    assert changed is not opened
+    assert changed.settings.limits.wave_slots == 3
+    opened.close()
+    changed.close()
+
+
+def test_two_homes_side_by_side_never_meet(tmp_path: Path) -> None:
+    one, two = (open_services(settings_of(tmp_path / name)) for name in ("one", "two"))
+    before = names_in(tmp_path / "two")
+    job_id = submit(one, tmp_path / "one" / "handed-in", "key-1")
+    one.deliver_and_consume()
+    assert names_in(tmp_path / "two") == before
+    assert (len(one.jobs()), two.jobs()) == (1, [])
+    assert two.dispatch().to_launch == ()
+    assert submit(two, tmp_path / "two" / "handed-in", "key-1") != job_id
+    for each in (one, two):
+        each.close()
+
+
+def test_a_worker_stops_taking_up_work_at_its_end(opened: Services) -> None:
+    assert not opened.worker(run_id="run").stop_asked()
+    assert opened.worker(run_id="run", ends_at=time.monotonic()).stop_asked()
+    first, second = (opened.worker(run_id=run) for run in ("run-1", "run-2"))
+    assert first.owner != second.owner
+
+
+def test_a_chain_is_loaded_once_and_only_for_pins_that_verify(opened: Services) -> None:
+    chains = Chains(opened.settings, IMAGE, engine=ScriptedOcr())
+    pins = pins_of(opened, opened.carried_releases()[0])
+    assert chains(pins) is chains(pins)
+    foreign = dataclasses.replace(pins, risk_model_digest=digest_of("another model"))
+    with pytest.raises(IdentityMismatch, match="IDENTITY"):
+        chains(foreign)
+    assert set(chains.loaded) == {pins}
+
+
+def test_a_reader_that_could_not_be_warmed_up_is_not_kept(
+    opened: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+
+    def warm_up(_engine: RapidOcrEngine) -> None:
+        tries.append("tried")
+        if len(tries) == 1:
+            raise MemoryError
+
+    monkeypatch.setattr(RapidOcrEngine, "warm_up", warm_up)
+    with pytest.raises(MemoryError):
+        opened.chains.warm_up()
+    assert opened.chains.engine is None
+    opened.chains.warm_up()
+    opened.chains.warm_up()
+    assert len(tries) == 2

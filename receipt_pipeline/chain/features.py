@@ -159,7 +159,7 @@ def _gap_size(check: Check) -> float:
 def _amounts(book: MoneyBook, fields: ReceiptFields) -> dict[str, float]:
     totals = totals_of(book, fields)
     total = abs(totals[0]) if totals else 0
-    marks = {entry.currency for entry in book.entries} - {None}
+    marks = {entry.currency for entry in book.entries if entry.exact} - {None}
     missing = sum(entry.marked_whole for entry in book.entries)
     support = total_support(book, totals)
     return {

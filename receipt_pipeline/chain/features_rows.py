@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from receipt_pipeline.chain.extract_labels import LabelKind
 from receipt_pipeline.chain.features_book import Entry, MoneyBook
@@ -57,16 +56,16 @@ def read_products(book: MoneyBook) -> Products:
 def columns_failed(book: MoneyBook) -> int:
     """Return how many goods break the form quantity, price, amount that the other goods keep."""
     held = failed = 0
-    for counts, price, amount in _priced_goods(book):
-        if any(count * price == amount for count in counts):
+    for counts, price, amounts in _priced_goods(book):
+        if any(count * price in amounts for count in counts):
             held += 1
         else:
             failed += 1
     return failed if held >= max(FORM_SHOWN_BY, failed) else 0
 
 
-def _priced_goods(book: MoneyBook) -> Iterator[tuple[list[int], int, int]]:
-    """Yield (possible quantities, price, amount) of goods with exactly two amounts above zero."""
+def _priced_goods(book: MoneyBook) -> Iterator[tuple[list[int], int, list[int]]]:
+    """Yield (possible quantities, price, amounts after it) of goods that show all of these."""
     by_row: dict[int, list[Entry]] = {}
     for entry in book.entries:
         if entry.row < book.first_sum_row and entry.kind == LabelKind.OTHER and entry.minor > 0:
@@ -76,16 +75,25 @@ def _priced_goods(book: MoneyBook) -> Iterator[tuple[list[int], int, int]]:
         return
     for row, entries in by_row.items():
         counts = [int(count) for count in QUANTITY.findall(book.rows[row]) if int(count) > 0]
-        if len(entries) == 2 and counts and all(entry.exact for entry in entries):
-            yield counts, entries[0].minor, entries[1].minor
+        if len(entries) > 1 and counts and all(entry.exact for entry in entries):
+            yield counts, entries[0].minor, [entry.minor for entry in entries[1:]]
 
 
-def _stacked_goods(book: MoneyBook, by_row: dict[int, list[Entry]]) -> Iterator[tuple[list[int], int, int]]:
-    """Yield goods whose quantity, price and amount stand in three rows below each other."""
-    for first, second in pairwise(sorted(by_row)):
-        above = book.rows[first - 1] if first > 0 else ""
-        if second == first + 1 and re.fullmatch(r"\d{1,3}", above.strip()) and int(above) > 0:
-            yield [int(above)], by_row[first][0].minor, by_row[second][0].minor
+def _stacked_goods(
+    book: MoneyBook, by_row: dict[int, list[Entry]]
+) -> Iterator[tuple[list[int], int, list[int]]]:
+    """Yield goods whose quantity, price and amounts stand in rows right below each other."""
+    for row, entries in by_row.items():
+        above = book.rows[row - 1].strip() if row > 0 else ""
+        after = [by_row[below][0].minor for below in _unbroken(row + 1, by_row)]
+        if after and re.fullmatch(r"\d{1,3}", above) and int(above) > 0:
+            yield [int(above)], entries[0].minor, after
+
+
+def _unbroken(row: int, by_row: dict[int, list[Entry]]) -> Iterator[int]:
+    while row in by_row:
+        yield row
+        row += 1
 
 
 def table_rates_failed(book: MoneyBook) -> int:

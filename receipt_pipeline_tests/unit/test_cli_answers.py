@@ -221,8 +221,8 @@ def test_a_canceled_job_says_what_stopped_and_cannot_be_canceled_again(
 def test_a_decision_of_an_accepted_job_is_not_there_yet(receipts: Receipts, tmp_path: Path) -> None:
     job_id = receipts("submit", a_manifest(tmp_path / "in"), "--json").document["job_id"]
     answer = receipts("result", job_id, "--json")
-    assert answer.status != Exit.DONE
-    assert "decision" not in json.dumps(answer.document["error"]["facts"])
+    assert answer.status == Exit.NOT_FOUND
+    assert answer.document["error"]["code"] == "RESULT.NOT_READY.v1"
 
 
 def test_times_and_sets_become_plain_json() -> None:

@@ -72,8 +72,9 @@ def test_a_text_that_is_no_plan_is_refused(text: str) -> None:
 
 def test_a_plan_is_refused_where_drills_are_not_enabled() -> None:
     text = plan_text(PlannedFault("claim.before", Fault.ERROR))
-    with pytest.raises(NotAllowed, match=r"DRILL\.DISABLED\.v1"):
+    with pytest.raises(NotAllowed) as refused:
         install_from(text, enabled=False, silence=lambda: None)
+    assert refused.value.reason.code == "DRILL.DISABLED.v1"
     point("claim.before")
 
 

@@ -16,7 +16,7 @@ from receipt_pipeline.cli.answers import Exit, answering, people, remarks
 from receipt_pipeline.cli.opening import services
 from receipt_pipeline.core.errors import NotAllowed, PipelineError
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
-from receipt_pipeline.core.reasons import SERVER_SILENT
+from receipt_pipeline.core.reasons import HOME_SERVED, SERVER_SILENT
 from receipt_pipeline.home import Services
 
 DEFAULT_PORT = 3333
@@ -60,7 +60,7 @@ def demo() -> Exit:
 
     opened = services()
     if is_served(opened.settings):
-        raise NotAllowed(SERVER_SILENT, hint="`receipts up` serves this home already; submit to it instead")
+        raise NotAllowed(HOME_SERVED, home=str(opened.settings.home))
     remarks.print("starting web server and daemon ...", highlight=False)
     with hosted(opened.settings) as served:
         remarks.print(f"web UI: {served.address}", highlight=False)

@@ -10,6 +10,9 @@ from receipt_pipeline.defs.resources import ReceiptServices
 from receipt_pipeline.defs.sensors import ALL_SENSORS
 from receipt_pipeline.defs.waves import IN_MEMORY, classify_wave
 
+# Below the five seconds between two ticks, so that the sensor is nearly always looking.
+DISPATCH_WAIT_S = 4.0
+
 install_plan_of_environment()
 
 defs = dg.Definitions(
@@ -18,5 +21,5 @@ defs = dg.Definitions(
     jobs=[classify_wave, *ALL_JOBS],
     schedules=list(ALL_SCHEDULES),
     sensors=list(ALL_SENSORS),
-    resources={"services": ReceiptServices(), IN_MEMORY: dg.mem_io_manager},
+    resources={"services": ReceiptServices(dispatch_wait_s=DISPATCH_WAIT_S), IN_MEMORY: dg.mem_io_manager},
 )

@@ -19,6 +19,7 @@ from receipt_pipeline.core.principals import Role
 from receipt_pipeline.core.reasons import SETTING_INVALID
 
 LIMIT_PREFIX = "RECEIPTS_LIMIT_"
+DAGSTER_SCHEMA = "dagster"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 PACKAGE_ROOT = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE_ROOT.parent
@@ -102,7 +103,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         workspace_yaml=root / "workspace.yaml",
         dagster_yaml=root / ("dagster.postgres.yaml" if postgres else "dagster.yaml"),
         ledger_url=_with_driver(postgres, "psycopg") if postgres else f"sqlite:///{home / 'ledger.db'}",
-        dagster_postgres_url=_with_driver(postgres, "psycopg2") if postgres else None,
+        dagster_postgres_url=_in_schema(_with_driver(postgres, "psycopg2")) if postgres else None,
         tenant=_name(env, "RECEIPTS_TENANT", "local"),
         caller=_name(env, "RECEIPTS_CALLER", _user_name()),
         roles=_roles(env),
@@ -146,6 +147,11 @@ def _with_driver(url: str, driver: str) -> str:
     if not separator or scheme.split("+")[0] not in ("postgresql", "postgres"):
         raise InputRefused(SETTING_INVALID, variable="RECEIPTS_POSTGRES_URL")
     return f"postgresql+{driver}://{rest}"
+
+
+def _in_schema(url: str) -> str:
+    """Return the URL with Dagster's own schema: both have a table `jobs` and one of migrations."""
+    return f"{url}{'&' if '?' in url else '?'}options=-csearch_path%3D{DAGSTER_SCHEMA}"
 
 
 def _limits(env: Mapping[str, str]) -> ServiceLimits:

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import sqlalchemy as sa
 from filelock import FileLock, Timeout
 
 from receipt_pipeline.core.errors import NotAllowed, PipelineError
 from receipt_pipeline.core.reasons import HOME_SERVED, SERVER_SILENT
-from receipt_pipeline.settings import Settings
+from receipt_pipeline.settings import DAGSTER_SCHEMA, Settings
 
 HOST = "127.0.0.1"
 START_WAIT_S = 120.0
@@ -59,9 +60,20 @@ def prepare_dagster_home(settings: Settings) -> dict[str, str]:
         target = settings.dagster_home / "dagster.yaml"
         if not stamp.exists() or not target.exists() or target.read_bytes() != wanted:
             shutil.copyfile(settings.dagster_yaml, target)
+            _make_schema(settings)
             subprocess.run([sys.executable, "-c", _OPEN_INSTANCE], env=env, check=True, capture_output=True)
             stamp.touch()
     return env
+
+
+def _make_schema(settings: Settings) -> None:
+    """Make Dagster's own schema where its storage shares a database with the ledger."""
+    if settings.dagster_postgres_url is None:
+        return
+    engine = sa.create_engine(settings.ledger_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {DAGSTER_SCHEMA}")
+    engine.dispose()
 
 
 def free_port() -> int:

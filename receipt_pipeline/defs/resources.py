@@ -13,9 +13,11 @@ from receipt_pipeline.settings import Settings, read_settings
 class ReceiptServices(dg.ConfigurableResource[Any]):
     """The services of one home, opened once per process.
 
-    `environment` overrides variables of the process; empty in production.
+    `environment` overrides variables of the process; empty in production. `dispatch_wait_s` is how
+    long a tick of the dispatch sensor looks out for work, so that a wave starts soon after acceptance.
     """
 
+    dispatch_wait_s: float = 0.0
     environment: dict[str, str] = Field(default_factory=dict)
 
     def settings(self) -> Settings:

@@ -31,7 +31,7 @@ def dispatch(
     context: dg.SensorEvaluationContext, services: ReceiptServices
 ) -> dg.SensorResult | dg.SkipReason:
     """Ledger to waves. The run key is the wave's, so a repeated tick launches nothing twice."""
-    dispatched = services.open().dispatch()
+    dispatched = services.open().dispatch(wait_s=services.dispatch_wait_s)
     if not dispatched.to_launch:
         waiting = f"; {len(dispatched.stranded)} without a capable worker" if dispatched.stranded else ""
         return dg.SkipReason(f"nothing to launch{waiting}")

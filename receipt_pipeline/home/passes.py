@@ -21,7 +21,7 @@ from receipt_pipeline.reconciliation.repair import (
 from receipt_pipeline.reconciliation.retention import expire_results
 from receipt_pipeline.wiring import Rooms
 from receipt_pipeline.worker.claim_loop import work_group
-from receipt_pipeline.worker.dispatch import Dispatched, dispatch_waves, plan_groups
+from receipt_pipeline.worker.dispatch import Dispatched, await_ready, dispatch_waves, plan_groups
 from receipt_pipeline.worker.equipment import JobLine
 
 PASS_ITEMS_MAX = 500
@@ -78,8 +78,10 @@ class Passes(Rooms):
         folder = self.settings.inbox / self.settings.tenant
         return any(path.suffix in {".json", ".jsonl", ".csv", ".parquet"} for path in folder.glob("*"))
 
-    def dispatch(self) -> Dispatched:
-        """Reserve ready jobs for waves."""
+    def dispatch(self, *, wait_s: float = 0.0) -> Dispatched:
+        """Reserve ready jobs for waves, after waiting up to `wait_s` for them to stop growing."""
+        if wait_s:
+            await_ready(self.ledger, wait_s=wait_s, limits=self.settings.limits)
         return dispatch_waves(
             self.ledger,
             worker_id=self.worker_id,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from receipt_pipeline.core.failure_points import point
@@ -17,6 +18,8 @@ from receipt_pipeline.ledger.waves import (
     register_worker,
     reserve_wave,
 )
+
+READY_POLL_S = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,31 @@ def dispatch_waves(
         Wave(row["wave_id"], row["dispatch_no"], row["items_total"], row["jobs_total"]) for row in waiting
     )
     return Dispatched(waves, tuple(closed), tuple(stranded))
+
+
+def await_ready(
+    ledger: Ledger,
+    *,
+    wait_s: float,
+    limits: ServiceLimits,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Wait a moment for work that one wave should take together; returns the ready items.
+
+    A manifest is accepted row by row: what is ready is taken up once it has stopped growing, so
+    that the waves share it fairly. Returns at once when no slot is free, and after `wait_s` anyway.
+    """
+    ends_at = monotonic() + wait_s
+    seen = 0
+    while True:
+        with ledger.reading() as tx:
+            free = len(open_waves(tx)) < limits.wave_slots
+            ready = count_ready_items(tx) if free else 0
+        if not free or (ready and ready == seen) or monotonic() >= ends_at:
+            return ready
+        seen = ready
+        sleep(READY_POLL_S)
 
 
 def _reserve_free_slots(tx: LedgerTransaction, limits: ServiceLimits) -> None:

@@ -53,7 +53,7 @@ def test_the_main_job_runs_with_ledger_and_dagster_on_postgres_by_configuration_
     engine = sa.create_engine(postgres_database)
     with engine.connect() as connection:
         states = connection.execute(sa.text("SELECT state FROM jobs")).scalars().all()
-        runs = connection.execute(sa.text("SELECT DISTINCT status FROM runs")).scalars().all()
+        runs = connection.execute(sa.text("SELECT DISTINCT status FROM dagster.runs")).scalars().all()
     engine.dispose()
     assert states == ["succeeded"]
     assert runs == ["SUCCESS"]

@@ -76,7 +76,10 @@ def test_one_postgres_url_serves_the_ledger_and_dagster_each_with_its_driver(
 ) -> None:
     found = settings(tmp_path, POSTGRES_URL=f"{scheme}://kim:secret@db:5432/receipts?sslmode=require")
     assert found.ledger_url == "postgresql+psycopg://kim:secret@db:5432/receipts?sslmode=require"
-    assert found.dagster_postgres_url == "postgresql+psycopg2://kim:secret@db:5432/receipts?sslmode=require"
+    # Both have a table `jobs`, so Dagster lives in a schema of its own.
+    assert found.dagster_postgres_url == (
+        "postgresql+psycopg2://kim:secret@db:5432/receipts?sslmode=require&options=-csearch_path%3Ddagster"
+    )
     assert found.dagster_yaml.name == "dagster.postgres.yaml"
 
 

@@ -89,7 +89,13 @@ class RapidOcrEngine:
         bars = np.full((96, 320, 3), 255, dtype=np.uint8)
         bars[40:56, 40:280] = 0
         crop = bars[32:64]
-        self._run(lambda reader: reader.text_det(bars))
+
+        def detect(reader: Any) -> Any:
+            # As small as it is: the detector's own default would first enlarge it to a large picture.
+            reader.text_det.limit_type, reader.text_det.limit_side_len = "max", bars.shape[1]
+            return reader.text_det(bars)
+
+        self._run(detect)
         self._turned_votes([crop])
         self._recognise([crop])
 

@@ -94,10 +94,11 @@ def _draw_classes(panel: Any, classes: Sequence[tuple[str, str, int]]) -> None:
 
 
 def _draw_spans(panel: Any, spans_s: Sequence[float]) -> None:
-    panel.set_title("seconds from submission to terminal record", color=INK, loc="left")
+    panel.set_title("seconds to the terminal record", color=INK, loc="left")
     if not spans_s:
         panel.text(0.5, 0.5, "no terminal job yet", color=INK, ha="center", transform=panel.transAxes)
         return
     panel.hist(spans_s, bins=min(30, max(5, len(spans_s))), color=COLOURS["running"])
     panel.set_xlabel("seconds", color=INK)
     panel.set_ylabel("jobs", color=INK)
+    panel.yaxis.get_major_locator().set_params(integer=True)

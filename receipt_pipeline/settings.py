@@ -20,7 +20,7 @@ from receipt_pipeline.core.reasons import SETTING_INVALID
 
 LIMIT_PREFIX = "RECEIPTS_LIMIT_"
 DAGSTER_SCHEMA = "dagster"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PACKAGE_ROOT = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE_ROOT.parent
 INSTALLED_SHARE = Path(sys.prefix) / "share" / "receipt_pipeline"

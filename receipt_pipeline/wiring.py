@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import threading
@@ -16,7 +17,9 @@ from receipt_pipeline.chain.ocr import RapidOcrEngine
 from receipt_pipeline.chain.ocr_models import place_models
 from receipt_pipeline.chain.release import load_chain, shipped_releases, verify_release
 from receipt_pipeline.chain.values import OcrEngine
+from receipt_pipeline.core.errors import InputRefused, ObjectFault
 from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.core.reasons import SETTING_INVALID, STORAGE_FULL
 from receipt_pipeline.effects.channels.file_channel import FileChannel
 from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.effects.status_documents import send_status_documents
@@ -147,6 +150,20 @@ class Rooms:
         self.ledger.close()
 
 
+def _make_folders(settings: Settings) -> None:
+    tenant = settings.tenant
+    for folder in (settings.home, settings.inbox / tenant / "loose", settings.outbox / tenant):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            cause = errno.errorcode.get(error.errno or 0, "")
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise ObjectFault(STORAGE_FULL, folder=folder.name) from error
+            raise InputRefused(
+                SETTING_INVALID, variable="RECEIPTS_HOME", folder=str(folder), cause=cause
+            ) from error
+
+
 R = TypeVar("R", bound=Rooms)
 
 
@@ -155,10 +172,10 @@ def open_rooms(settings: Settings, kind: type[R]) -> R:
 
     Raises:
         LedgerUnavailable: the database cannot be reached within the bound.
+        InputRefused: SETTING.INVALID.v1 when the home's folders cannot be made.
+        ObjectFault: STORAGE.FULL.v1 when there is no room for them.
     """
-    settings.home.mkdir(parents=True, exist_ok=True)
-    for folder in (settings.inbox / settings.tenant / "loose", settings.outbox / settings.tenant):
-        folder.mkdir(parents=True, exist_ok=True)
+    _make_folders(settings)
     image_digest = settings.image_digest or installed_image_digest(PACKAGE_ROOT)
     ledger = open_ledger(settings.ledger_url)
     ledger.migrate()

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.core.errors import ReportFault
+from receipt_pipeline.core.errors import InputRefused, ReportFault
 from receipt_pipeline.core.reasons import REPORT_SQL, REPORT_UNREADABLE
 
 
@@ -21,11 +21,14 @@ def run_query(accountant: Accountant, sql: str) -> list[dict[str, Any]]:
     """Run SQL on the published report and return its rows; money as Decimal, times as aware UTC.
 
     Raises:
-        ReportFault: REPORT.UNREADABLE.v1 when there is no report that opens, REPORT.SQL.v1 with
-            DuckDB's words when it refuses the query.
+        ReportFault: REPORT.UNREADABLE.v1 when there is no report that opens.
+        InputRefused: REPORT.SQL.v1 with DuckDB's words when it refuses the query.
     """
     with reading_report(accountant.published) as connection:
-        return fetch_rows(connection, sql)
+        try:
+            return fetch_rows(connection, sql)
+        except ReportFault as fault:  # Somebody's own query is input, not a fault of the report.
+            raise InputRefused(fault.reason, **fault.facts) from fault
 
 
 def read_published(accountant: Accountant) -> dict[str, Any]:
@@ -47,7 +50,9 @@ def fetch_rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str
         ReportFault: REPORT.SQL.v1.
     """
     try:
-        cursor = connection.execute(sql)
+        cursor: duckdb.DuckDBPyConnection | None = connection.execute(sql)
+        if cursor is None:  # DuckDB's answer to a text without a statement.
+            raise ReportFault(REPORT_SQL, detail="there is no statement in it")
         names = [str(column[0]) for column in cursor.description or ()]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
     except duckdb.Error as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.text import Text
 
 from receipt_pipeline.cli.answers import Exit, answering, people, print_json, print_table, remarks
 from receipt_pipeline.cli.opening import services
@@ -24,7 +25,7 @@ def reconcile(as_json: bool = JSON) -> None:
         print_json(summary)
         return
     for name, value in summary.items():
-        people.print(f"{name}: {value}", highlight=False)
+        people.print(f"{name}: {value}")
 
 
 @answering
@@ -35,11 +36,11 @@ def report(
     as_json: bool = JSON,
 ) -> Exit:
     """Refresh and publish the account, then print it. Exit status 1 when the gate fails."""
-    opened = services()
+    opened, at = services(), _time(cutoff)
     if not published:
         opened.sweep_objects()
         for notice in opened.publish_report().notices:
-            remarks.print(f"[bold yellow]notice[/] {notice}", highlight=False)
+            remarks.print(Text.assemble(("notice", "bold yellow"), f" {notice}"))
     if sql:
         rows = opened.query_report(sql)
         if as_json:
@@ -47,7 +48,7 @@ def report(
         else:
             print_table(rows, list(rows[0]) if rows else [], title=f"{len(rows)} rows")
         return Exit.DONE
-    document = opened.report(cutoff=_time(cutoff), published=published)
+    document = opened.report(cutoff=at, published=published)
     if as_json:
         print_json(document)
     else:
@@ -60,11 +61,11 @@ def _time(text: str) -> dt.datetime | None:
         return None
     try:
         value = dt.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InputRefused(FIELD_INVALID, pointer="--cutoff") from error
-    if value.tzinfo is None:
-        raise InputRefused(FIELD_INVALID, pointer="--cutoff", wanted="a time with its zone")
-    return value.astimezone(dt.UTC)
+        if value.tzinfo is None:
+            raise InputRefused(FIELD_INVALID, pointer="--cutoff", wanted="a time with its zone")
+        return value.astimezone(dt.UTC)
+    except (ValueError, OverflowError) as error:
+        raise InputRefused(FIELD_INVALID, pointer="--cutoff", wanted="an ISO time with its zone") from error
 
 
 def show_report(document: dict[str, Any]) -> None:
@@ -73,12 +74,12 @@ def show_report(document: dict[str, Any]) -> None:
         if name in ("state", "gate", "investigations"):
             continue
         if value or not isinstance(value, list):
-            people.print(f"{name}: {value}", highlight=False)
+            people.print(f"{name}: {value}")
     rows = document["investigations"]
     if rows:
         print_table(rows, ["id", "kind", "job_id", "owner", "deadline", "state"], title="investigations")
-    people.print(f"state: {document['state']}", highlight=False)
-    people.print(f"gate: {document['gate']}", highlight=False)
+    people.print(f"state: {document['state']}")
+    people.print(f"gate: {document['gate']}")
 
 
 @answering

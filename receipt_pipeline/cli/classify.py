@@ -22,10 +22,10 @@ def classify(
         print_json(answer)
         return
     outcome = answer["outcome"]
-    people.print(f"{outcome['class']}: {outcome['decision'] or outcome['reason_code']}", highlight=False)
+    people.print(f"{outcome['class']}: {outcome['decision'] or outcome['reason_code']}")
     for code in outcome["reasons"]:
-        people.print(f"  {code}", highlight=False)
-    people.print(f"  release {answer['pins']['release_id']}", highlight=False)
+        people.print(f"  {code}")
+    people.print(f"  release {answer['pins']['release_id']}")
 
 
 def register(app: typer.Typer) -> None:

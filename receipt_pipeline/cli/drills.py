@@ -19,7 +19,7 @@ def drill(as_json: bool = typer.Option(False, "--json", help="Print one JSON doc
     else:
         print_table(answer["jobs"], ["name", "job_id", "state", "terminal_class", "reason", "what"])
         print_table(answer["steps"], ["name", "expected", "observed", "ok"])
-        people.print(f"verdict: {answer['verdict']}", highlight=False)
+        people.print(f"verdict: {answer['verdict']}")
     return Exit.DONE if answer["verdict"] == "pass" else Exit.BAD_NEWS
 
 

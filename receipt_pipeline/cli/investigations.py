@@ -36,7 +36,7 @@ def assign(
 ) -> None:
     """Give an investigation to an active principal."""
     services().assign_investigation(investigation, owner=owner)
-    people.print(f"{investigation} is now owned by {owner}", highlight=False)
+    people.print(f"{investigation} is now owned by {owner}")
 
 
 @room.command()
@@ -49,7 +49,7 @@ def resolve(
 ) -> None:
     """Record a decision. A quarantine needs --keep DIGEST or --withdraw."""
     services().resolve_investigation(investigation, note=note, keep=keep or None, withdraw=withdraw)
-    people.print(f"{investigation} is resolved", highlight=False)
+    people.print(f"{investigation} is resolved")
 
 
 def register(app: typer.Typer) -> None:

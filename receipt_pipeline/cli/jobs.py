@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typer
+from rich.text import Text
 
 from receipt_pipeline.cli.answers import Exit, answering, people, plain, print_json, print_table
 from receipt_pipeline.cli.opening import services
@@ -28,7 +29,7 @@ def status(
         print_json(document)
         return
     for name, value in document.items():
-        people.print(f"[bold]{name}[/]: {plain(value)}", highlight=False)
+        people.print(Text.assemble((name, "bold"), f": {plain(value)}"))
 
 
 @answering
@@ -79,7 +80,7 @@ def cancel(job: str = typer.Argument(..., help="Job id."), as_json: bool = JSON)
     if as_json:
         print_json(answer)
     else:
-        people.print(answer["sentence"], highlight=False)
+        people.print(answer["sentence"])
     return None
 
 

@@ -26,7 +26,7 @@ def list_all(as_json: bool = typer.Option(False, "--json", help="Print one JSON 
 @answering
 def approve(name: str = typer.Argument(..., help="Name of a shipped release.")) -> None:
     """Approve a shipped release, completed with this installation's image digest."""
-    people.print(f"approved {services().approve_release(name)}", highlight=False)
+    people.print(f"approved {services().approve_release(name)}")
 
 
 @room.command()
@@ -36,14 +36,14 @@ def promote(
     alias: str = typer.Option("production", "--alias", help="The alias to move."),
 ) -> None:
     """Let an alias point at a release. Jobs already accepted keep their pins."""
-    people.print(f"{alias} -> {services().promote_release(release, alias=alias)}", highlight=False)
+    people.print(f"{alias} -> {services().promote_release(release, alias=alias)}")
 
 
 @room.command()
 @answering
 def retire(release: str = typer.Argument(..., help="Name or id.")) -> None:
     """Retire a release: nothing new is accepted under it, waiting jobs fail as identity_failed."""
-    people.print(f"retired {services().retire_release(release)}", highlight=False)
+    people.print(f"retired {services().retire_release(release)}")
 
 
 def register(app: typer.Typer) -> None:

@@ -7,34 +7,49 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.text import Text
 
 from receipt_pipeline.cli.answers import Exit, answering, people, print_json, remarks
 from receipt_pipeline.cli.opening import services
+from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
-from receipt_pipeline.core.reasons import REASONS
+from receipt_pipeline.core.reasons import (
+    FIELD_INVALID,
+    OBJECT_UNREADABLE,
+    REASONS,
+    STORAGE_FULL,
+    UPLOAD_FAILED,
+)
 from receipt_pipeline.home import Services
 
 POLL_S = 0.5
+ANSWERED = ("accepted", "joined")
+# Refusals that no other request would avoid: the store's trouble, not the submitter's.
+OUR_FAULTS = {reason.code for reason in (STORAGE_FULL, UPLOAD_FAILED, OBJECT_UNREADABLE)}
 
 
 @answering
 def submit(
-    paths: list[Path] = typer.Argument(..., help="Manifests, folders or scans."),
-    key: str = typer.Option("", "--key", help="Idempotency key of the one job submitted."),
+    paths: list[str] = typer.Argument(..., help="Manifests, folders or scans."),
+    key: str | None = typer.Option(None, "--key", help="Idempotency key of the one job submitted."),
     new: bool = typer.Option(False, "--new", help="Make a new key, so that a new job is accepted."),
-    release: str = typer.Option("", "--release", help="Alias, name or id; the contract's default otherwise."),
+    release: str | None = typer.Option(
+        None, "--release", help="Alias, name or id; the contract's default otherwise."
+    ),
     wait: bool = typer.Option(False, "--wait", help="Return when every job is terminal and consumed."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document."),
 ) -> Exit:
     """Submit scans: the answer is an acceptance, never a result."""
+    if not all(paths):  # An empty word would name the current folder.
+        raise InputRefused(FIELD_INVALID, pointer="PATH", wanted="the name of a manifest, folder or scan")
     opened = services()
-    answers = opened.submit(paths, key=key or None, new=new, release=release or None)
+    answers = opened.submit([Path(path) for path in paths], key=key, new=new, release=release)
     lines = [line for answer in answers for line in answer["lines"]]
     job_ids = [line["job_id"] for line in lines if line.get("job_id") and line["outcome"] != "conflict"]
-    if not as_json:
-        for line in lines:
+    for line in lines:
+        if not as_json or line["outcome"] not in ANSWERED:
             _show_line(line)
-    if not wait:
+    if not wait or not job_ids:
         if as_json:
             print_json(_acceptances(lines))
         return _worst(lines)
@@ -55,25 +70,27 @@ def _acceptances(lines: list[dict[str, Any]]) -> Any:
 
 def _worst(lines: list[dict[str, Any]]) -> Exit:
     outcomes = {line["outcome"] for line in lines}
+    if any(line["reason"]["code"] in OUR_FAULTS for line in lines if line.get("reason")):
+        return Exit.INFRASTRUCTURE
     if "refused" in outcomes:
         return Exit.USAGE
     return Exit.CONFLICT if "conflict" in outcomes else Exit.DONE
 
 
 def _show_line(line: dict[str, Any]) -> None:
-    if line["outcome"] in ("accepted", "joined"):
+    if line["outcome"] in ANSWERED:
         acceptance = line["acceptance"]
         word = "already accepted (replayed)" if acceptance["replayed"] else "accepted"
-        people.print(f"{word}: {acceptance['job_id']}  key {line['idempotency_key']}", highlight=False)
-        people.print(f"  accepted is not decided; status: {acceptance['status_location']}", highlight=False)
+        people.print(f"{word}: {acceptance['job_id']}  key {line['idempotency_key']}")
+        people.print(f"  accepted is not decided; status: {acceptance['status_location']}")
         return
     reason = REASONS[line["reason"]["code"]] if line.get("reason") else None
     code = reason.code if reason else line["outcome"]
-    remarks.print(f"[bold red]{line['outcome']}[/]: {code} {line.get('pointer', '')}", highlight=False)
+    remarks.print(Text.assemble((line["outcome"], "bold red"), f": {code} {line.get('pointer', '')}"))
     if reason:
-        remarks.print(f"  {reason.meaning}; next: {reason.next_step}", highlight=False, markup=False)
+        remarks.print(f"  {reason.meaning}; next: {reason.next_step}")
     for name, value in (line.get("facts") or {}).items():
-        remarks.print(f"  {name}: {value}", highlight=False, markup=False)
+        remarks.print(f"  {name}: {value}")
 
 
 def _show_status(status: dict[str, Any]) -> None:
@@ -81,7 +98,7 @@ def _show_status(status: dict[str, Any]) -> None:
     people.print(
         f"{status['job_id']}: {status['state']}/{status['terminal_class']}  ({items})", highlight=False
     )
-    people.print(f"  next: {status['next_action']}", highlight=False)
+    people.print(f"  next: {status['next_action']}")
 
 
 def wait_until_settled(opened: Services, job_ids: list[str], *, show: bool) -> list[dict[str, Any]]:
@@ -104,7 +121,7 @@ def wait_until_settled(opened: Services, job_ids: list[str], *, show: bool) -> l
             done = sum(1 for status in statuses if status["state"] in TERMINAL_STATES)
             line = _progress(statuses, done)
             if show and line != shown:
-                remarks.print(line, highlight=False)
+                remarks.print(line)
                 shown = line
             if done == len(wanted) and not opened.unsettled(wanted) and not (rounds and rounds.busy):
                 return statuses

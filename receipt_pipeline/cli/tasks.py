@@ -30,7 +30,7 @@ def list_all(
 def done(decision: str = typer.Argument(..., help="Decision id.")) -> None:
     """Mark one open task as done."""
     services().finish_review_task(decision)
-    people.print(f"{decision} is done", highlight=False)
+    people.print(f"{decision} is done")
 
 
 def register(app: typer.Typer) -> None:

@@ -37,6 +37,7 @@ from receipt_pipeline.ledger.releases import (
 )
 from receipt_pipeline.ledger.status import list_jobs, read_status
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
+from receipt_pipeline.settings import NAME
 from receipt_pipeline.worker.at_once import classify_at_once
 
 
@@ -138,9 +139,16 @@ class Orders(Passes):
         raise NotFound(NOT_FOUND, release=name)
 
     def promote_release(self, written: str, *, alias: str) -> str:
-        """Let an alias point at an approved release, named by name or id; returns its id."""
+        """Let an alias point at an approved release, named by name or id; returns its id.
+
+        An alias that a release is called by would hide that release, and is refused.
+        """
         require(self.principal, Role.OPERATOR)
+        if not NAME.fullmatch(alias):
+            raise InputRefused(FIELD_INVALID, pointer="--alias", expected=NAME.pattern)
         with self.ledger.transaction() as tx:
+            if alias in {row["name"] for row in list_releases(tx)}:
+                raise InputRefused(FIELD_INVALID, pointer="--alias", expected="no release's name")
             release_id = str(resolve_release(tx, written)["release_id"])
             move_alias(tx, alias=alias, release_id=release_id, moved_by=self.settings.caller)
             return release_id

@@ -14,6 +14,7 @@ from receipt_pipeline.core.reasons import FIELD_INVALID, ITEMS_EMPTY, SCAN_MISSI
 from receipt_pipeline.intake.bare_scans import hash_scan, scans_request
 from receipt_pipeline.intake.copying import FolderScans, list_loader, read_document
 from receipt_pipeline.intake.delivery import Arrival, Delivered, deliver, refuse
+from receipt_pipeline.intake.fields import Fields
 from receipt_pipeline.intake.manifest import MANIFEST_SUFFIXES, parse_document
 from receipt_pipeline.intake.names import is_temporary
 from receipt_pipeline.intake.paths import open_confined
@@ -53,12 +54,14 @@ def submit_paths(
     one job that is handed in; `new` makes a fresh one. One delivery that is refused harms no other.
 
     Raises:
-        InputRefused: FIELD.INVALID.v1 for key, new or release where they cannot apply;
-            SCAN.MISSING.v1 for a path that is not there. Nothing was handed in.
+        InputRefused: FIELD.INVALID.v1 for key, new or release where they cannot apply, or for a key
+            that no manifest could carry; SCAN.MISSING.v1 for a path that is not there. Nothing was handed in.
     """
     whole, scans = _sorted_out(paths)
     if key is not None and (new or len(whole) + bool(scans) != 1):
         raise InputRefused(FIELD_INVALID, pointer="--key", expected="one job, and not --new")
+    if key is not None:
+        Fields({"idempotency_key": key}).required_text("idempotency_key")
     wish = _Wish(principal, key, new, release)
     answers = [_submit_whole(intake, path, wish) for path in whole]
     if scans:

@@ -28,7 +28,8 @@ from receipt_pipeline.core.errors import (
     PipelineError,
     ReportFault,
 )
-from receipt_pipeline.core.reasons import NOT_FOUND, REASONS
+from receipt_pipeline.core.reasons import NOT_FOUND, REASONS, STORAGE_FULL
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.intake_home import as_bytes, job_document
 
 
@@ -231,3 +232,101 @@ def test_times_and_sets_become_plain_json() -> None:
         "at": "2026-11-28T08:00:00+00:00",
         "1": ["2026-11-28T08:00:00+00:00", ["a"]],
     }
+
+
+def test_what_a_caller_wrote_is_printed_as_it_is(receipts: Receipts, tmp_path: Path) -> None:
+    key = "[/red] [bold]odd[/]"
+    answer = receipts("submit", a_manifest(tmp_path / "in", key=key))
+    assert answer.status == Exit.DONE
+    assert key in answer.text
+    assert receipts("report", "--json").status == Exit.DONE
+    row = receipts("report", "--published", "--sql", f"SELECT '{key}' AS \"[bold]\"")
+    assert (row.status, "[bold]" in row.text, key in row.text) == (Exit.DONE, True, True)
+
+
+def test_a_query_answers_in_strict_json_and_a_refused_one_is_wrong_input(
+    receipts: Receipts, tmp_path: Path
+) -> None:
+    receipts("report")
+    answer = receipts("report", "--published", "--json", "--sql", "SELECT 'nan'::DOUBLE AS a, 0.5 AS b")
+    assert answer.text == '[\n {\n  "a": "nan",\n  "b": "0.5"\n }\n]\n'
+    for sql in ("SELEC 1", "DROP TABLE jobs", "-- nothing"):
+        refused = receipts("report", "--published", "--sql", sql)
+        assert refused.status == Exit.USAGE
+        refused.assert_explains("REPORT.SQL.v1")
+
+
+@pytest.mark.parametrize("cutoff", ["tomorrow", "2026-11-29T06:00:00", "0001-01-01T00:00:00+14:00"])
+def test_a_cutoff_that_is_no_time_is_refused_before_anything_is_published(
+    receipts: Receipts, tmp_path: Path, cutoff: str
+) -> None:
+    answer = receipts("report", "--cutoff", cutoff)
+    assert answer.status == Exit.USAGE
+    answer.assert_explains("FIELD.INVALID.v1")
+    assert not (tmp_path / "home" / "report").exists()
+
+
+def test_waiting_for_a_submission_that_was_refused_says_why(receipts: Receipts, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    answer = receipts("submit", empty, "--wait", "--json")
+    assert answer.status == Exit.USAGE
+    assert answer.document["reason"]["code"] == "ITEMS.EMPTY.v1"
+    answer.assert_explains("ITEMS.EMPTY.v1")
+
+
+def test_an_empty_word_is_no_path_and_no_key(receipts: Receipts, tmp_path: Path) -> None:
+    scan = a_manifest(tmp_path / "in").parent / "scans" / "1.png"
+    for arguments in ([""], [scan, "--key", ""], [scan, "--key", " "], [scan, "--key", "k" * 201]):
+        answer = receipts("submit", *arguments)
+        assert answer.status == Exit.USAGE
+        answer.assert_explains("FIELD.INVALID.v1")
+    assert receipts("jobs", "--json").document == []
+
+
+def test_a_full_disk_is_not_the_submitters_mistake(
+    receipts: Receipts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: object, **_named: object) -> None:
+        raise ObjectFault(STORAGE_FULL, cause="ENOSPC")
+
+    monkeypatch.setattr(LocalObjectStore, "copy_in", full)
+    answer = receipts("submit", a_manifest(tmp_path / "in"))
+    assert answer.status == Exit.INFRASTRUCTURE
+    answer.assert_explains("STORAGE.FULL.v1")
+
+
+@pytest.mark.parametrize("alias", ["", "a b", "../up", "2026-10", "sha256:" + "0" * 64])
+def test_an_alias_that_is_no_name_or_hides_a_release_is_refused(receipts: Receipts, alias: str) -> None:
+    answer = receipts("release", "promote", "2026-11", "--alias", alias)
+    assert answer.status == Exit.USAGE
+    answer.assert_explains("FIELD.INVALID.v1")
+    names = {name for row in receipts("release", "list", "--json").document for name in row["aliases"]}
+    assert names == {"production", "previous"}
+
+
+def test_a_home_that_cannot_be_made_and_a_broken_ledger_are_explained(
+    receipts: Receipts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    monkeypatch.setenv("RECEIPTS_HOME", str(file))
+    answer = receipts("jobs")
+    assert answer.status == Exit.USAGE
+    answer.assert_explains("SETTING.INVALID.v1")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "ledger.db").write_text("this is no database " * 500)
+    monkeypatch.setenv("RECEIPTS_HOME", str(broken))
+    answer = receipts("jobs")
+    assert answer.status == Exit.INFRASTRUCTURE
+    answer.assert_explains("LEDGER.UNAVAILABLE.v1")
+
+
+def test_a_table_that_would_break_its_ids_is_printed_row_by_row(
+    receipts: Receipts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = receipts("submit", a_manifest(tmp_path / "in"), "--json").document["job_id"]
+    monkeypatch.setattr(answers.people, "width", 60)
+    assert f"job_id: {job_id}\n" in receipts("jobs").text

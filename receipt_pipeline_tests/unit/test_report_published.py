@@ -24,7 +24,7 @@ from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.query import read_published, reading_report, run_query
 from receipt_pipeline.accounting.report_document import report_document
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.core.errors import ReportFault
+from receipt_pipeline.core.errors import InputRefused, ReportFault
 from receipt_pipeline.core.reasons import REPORT_SQL, REPORT_UNREADABLE
 from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
@@ -248,6 +248,7 @@ def test_the_export_is_in_parts_with_types_and_says_how_far_it_goes(
         ("SELECT * FROM read_csv('report_info.csv')", "disabled"),
         ("SET enable_external_access = true", "locked"),
         ("COPY jobs TO 'jobs.csv'", "disabled"),
+        ("-- nothing is asked", "no statement"),
     ],
 )
 def test_a_refused_query_says_why_and_changes_nothing(
@@ -256,7 +257,7 @@ def test_a_refused_query_says_why_and_changes_nothing(
     ledger = open_ledger(sqlite_ledger_url, clock=clock)
     accountant = an_accountant(effects_home(ledger, tmp_path), tmp_path)
     publish_report(accountant)
-    with pytest.raises(ReportFault) as refused:
+    with pytest.raises(InputRefused) as refused:
         run_query(accountant, sql)
     assert refused.value.reason is REPORT_SQL
     assert REPORT_SQL.code == "REPORT.SQL.v1"

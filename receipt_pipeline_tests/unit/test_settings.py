@@ -137,6 +137,7 @@ def test_active_principals_are_a_list(tmp_path: Path) -> None:
         ("TENANT", "a b"),
         ("CALLER", "kim\n"),
         ("CALLER", "../kim"),
+        ("TENANT", "t" * 101),
         ("ROLES", "submitter,admin"),
         ("POSTGRES_URL", "mysql://kim:secret@db/receipts"),
         ("POSTGRES_URL", "receipts"),

@@ -112,11 +112,10 @@ class Ledger:
             try:
                 yield LedgerTransaction(connection, self._clock)
                 connection.commit()
-            except sa.exc.OperationalError as error:
+            except BaseException as error:
                 connection.rollback()
-                raise LedgerUnavailable(LEDGER_UNAVAILABLE, cause=type(error.orig).__name__) from error
-            except BaseException:
-                connection.rollback()
+                if _is_away(error):
+                    raise _unavailable(error) from error
                 raise
 
     @contextmanager
@@ -125,8 +124,10 @@ class Ledger:
         with self._connected(read_only=True) as connection:
             try:
                 yield LedgerTransaction(connection, self._clock)
-            except sa.exc.OperationalError as error:
-                raise LedgerUnavailable(LEDGER_UNAVAILABLE, cause=type(error.orig).__name__) from error
+            except sa.exc.DatabaseError as error:
+                if _is_away(error):
+                    raise _unavailable(error) from error
+                raise
             finally:
                 connection.rollback()
 
@@ -148,11 +149,12 @@ class Ledger:
                     connection = connection.execution_options(read_only=True, **self._snapshot_options())
                 connection.begin()
                 return connection
-            except sa.exc.OperationalError as error:
+            except sa.exc.DatabaseError as error:
                 if connection is not None:
                     connection.close()
                 if tried == self._begin_tries_max:
-                    raise LedgerUnavailable(LEDGER_UNAVAILABLE, tries=tried) from error
+                    cause = type(error.orig).__name__
+                    raise LedgerUnavailable(LEDGER_UNAVAILABLE, tries=tried, cause=cause) from error
                 time.sleep(0.05 * 2**tried * (0.5 + random.random()))
         raise AssertionError("unreachable")
 
@@ -163,9 +165,12 @@ class Ledger:
         return {}
 
     def migrate(self) -> None:
-        """Bring the schema to this version; safe to repeat."""
-        from receipt_pipeline.ledger.migrate import upgrade
+        """Bring the schema to this version; safe to repeat, and only read where it is there already."""
+        from receipt_pipeline.ledger.migrate import is_current, upgrade
 
+        with self._connected(read_only=True) as connection:
+            if is_current(connection):
+                return
         with self._connected(read_only=False) as connection:
             upgrade(connection)
             connection.commit()
@@ -173,6 +178,16 @@ class Ledger:
     def close(self) -> None:
         """Return every connection."""
         self.engine.dispose()
+
+
+def _is_away(error: BaseException) -> bool:
+    """Tell whether the database itself is in trouble: gone, locked, or no database (any more)."""
+    return type(error) in (sa.exc.OperationalError, sa.exc.DatabaseError)
+
+
+def _unavailable(error: BaseException) -> LedgerUnavailable:
+    cause = type(getattr(error, "orig", error)).__name__
+    return LedgerUnavailable(LEDGER_UNAVAILABLE, cause=cause)
 
 
 def open_ledger(

@@ -7,14 +7,27 @@ from pathlib import Path
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 _ADVISORY_LOCK = 7_204_411
 
 
-def upgrade(connection: sa.Connection) -> None:
-    """Run the migrations up to head in the caller's transaction, one process at a time."""
+def _config() -> Config:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    return config
+
+
+def is_current(connection: sa.Connection) -> bool:
+    """Tell whether the schema is this version's; reads only, so that a busy writer delays nobody."""
+    wanted = set(ScriptDirectory.from_config(_config()).get_heads())
+    return set(MigrationContext.configure(connection).get_current_heads()) == wanted
+
+
+def upgrade(connection: sa.Connection) -> None:
+    """Run the migrations up to head in the caller's transaction, one process at a time."""
+    config = _config()
     # SQLite: the transaction's BEGIN IMMEDIATE is the lock. PostgreSQL is asked for one.
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")

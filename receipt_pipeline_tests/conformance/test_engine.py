@@ -207,3 +207,34 @@ def test_a_server_that_does_not_answer_is_reported_in_the_same_words() -> None:
         tx.now()
     assert caught.value.reason.code == "LEDGER.UNAVAILABLE.v1"
     ledger.close()
+
+
+def test_a_ledger_of_this_version_is_opened_and_read_while_a_writer_holds_it(
+    sqlite_ledger_url: str, tmp_path: Path
+) -> None:
+    first = open_ledger(sqlite_ledger_url)
+    first.migrate()
+    with first.transaction():
+        second = open_ledger(sqlite_ledger_url, busy_timeout_ms=1, begin_tries_max=1)
+        second.migrate()
+        with second.reading() as tx:
+            assert tx.rows(sa.select(jobs)) == []
+        second.close()
+    first.close()
+
+
+def test_a_ledger_whose_file_turns_to_garbage_is_unavailable(
+    sqlite_ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    ledger = open_ledger(sqlite_ledger_url)
+    ledger.migrate()
+    ledger.close()
+    path = Path(str(sa.make_url(sqlite_ledger_url).database))
+    path.write_bytes(b"no database" * 10_000)
+    for name in ("-wal", "-shm"):
+        path.with_name(path.name + name).unlink(missing_ok=True)
+    with pytest.raises(LedgerUnavailable) as refused:
+        ledger.migrate()
+    assert refused.value.facts["cause"] == "DatabaseError"
+    ledger.close()

@@ -26,6 +26,8 @@ class Rounds:
     environment: Mapping[str, str]
     children: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     plan: str = ""
+    # Their cursor is the ledger, so one throw-away instance serves every tick; making one is dear.
+    instance: dg.DagsterInstance | None = None
 
     @classmethod
     def for_home(cls, settings: Settings, environment: Mapping[str, str] | None = None) -> "Rounds":
@@ -34,15 +36,13 @@ class Rounds:
 
     def tick(self, *, launch: bool = True) -> None:
         """Evaluate every sensor once, start the waves that dispatch asks for, reap ended children."""
-        with dg.DagsterInstance.ephemeral() as instance:  # Their cursor is the ledger, not an instance.
-            for sensor in (
-                (submissions, reconcile, dispatch, deliveries) if launch else (reconcile, deliveries)
-            ):
-                context = dg.build_sensor_context(
-                    instance=instance, resources={"services": self._services()}, sensor_name=sensor.name
-                )
-                for request in sensor.evaluate_tick(context).run_requests or []:
-                    self._launch(request.run_key, request.tags[WAVE_TAG])
+        self.instance = self.instance or dg.DagsterInstance.ephemeral()
+        for sensor in (submissions, reconcile, dispatch, deliveries) if launch else (reconcile, deliveries):
+            context = dg.build_sensor_context(
+                instance=self.instance, resources={"services": self._services()}, sensor_name=sensor.name
+            )
+            for request in sensor.evaluate_tick(context).run_requests or []:
+                self._launch(request.run_key, request.tags[WAVE_TAG])
         self.reap()
 
     def _services(self) -> ReceiptServices:
@@ -82,7 +82,10 @@ class Rounds:
         return any(child.poll() is None for child in self.children.values())
 
     def end(self) -> None:
-        """End every child that still runs."""
+        """End every child that still runs, and let the instance go; a later tick makes another."""
+        if self.instance is not None:
+            self.instance.dispose()
+            self.instance = None
         for child in self.children.values():
             if child.poll() is None:
                 child.terminate()

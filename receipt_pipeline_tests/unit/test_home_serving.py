@@ -129,6 +129,6 @@ def test_dagsters_processes_work_in_this_home_and_see_the_callers_environment(
     assert "RECEIPTS_DAGSTER_POSTGRES_URL" not in environment
     served = read_settings({"RECEIPTS_POSTGRES_URL": "postgresql://db/receipts"})
     assert dagster_environment(served)["RECEIPTS_DAGSTER_POSTGRES_URL"] == (
-        "postgresql+psycopg2://db/receipts"
+        "postgresql+psycopg2://db/receipts?options=-csearch_path%3Ddagster"
     )
     assert "DAGSTER_HOME" not in os.environ

@@ -116,7 +116,9 @@ def test_the_instance_allows_every_run_the_time_that_its_job_asks_for(name: str)
     instance = yaml.safe_load((PROJECT / name).read_text())
     assert instance["run_monitoring"]["enabled"]
     assert instance["run_monitoring"]["max_runtime_seconds"] >= MAX_RUNTIME_S
-    assert instance["concurrency"]["runs"]["max_concurrent_runs"] == ServiceLimits().wave_slots
+    # Every slot's wave, and beside them one run of accounting or sweeping.
+    assert instance["concurrency"]["runs"]["max_concurrent_runs"] == ServiceLimits().wave_slots + 1
+    assert instance["run_queue"]["dequeue_interval_seconds"] == 1
     assert instance["run_retries"]["retry_on_asset_or_op_failure"] is False
     assert instance["telemetry"] == {"enabled": False}
 

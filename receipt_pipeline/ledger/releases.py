@@ -8,7 +8,7 @@ from sqlalchemy import insert, select, update
 
 from receipt_pipeline.core.errors import InputRefused, NotFound
 from receipt_pipeline.core.pins import Release
-from receipt_pipeline.core.reasons import NOT_FOUND, RELEASE_UNAPPROVED, RELEASE_UNKNOWN
+from receipt_pipeline.core.reasons import NOT_FOUND, RELEASE_RETIRED, RELEASE_UNAPPROVED, RELEASE_UNKNOWN
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.tables import aliases, releases
@@ -17,9 +17,16 @@ SETUP = "system:setup"
 
 
 def approve_release(tx: LedgerTransaction, release: Release, *, name: str, approved_by: str) -> str:
-    """Approve a release; approving it again changes nothing. Returns its id."""
+    """Approve a release; approving it again changes nothing. Returns its id.
+
+    Raises:
+        InputRefused: RELEASE.RETIRED.v1; what was retired is not approved again.
+    """
     release_id = release.release_id
-    if tx.row(select(releases.c.release_id).where(releases.c.release_id == release_id)):
+    known = tx.row(select(releases.c.retired_at).where(releases.c.release_id == release_id))
+    if known is not None:
+        if known["retired_at"] is not None:
+            raise InputRefused(RELEASE_RETIRED, release_id=release_id)
         return release_id
     tx.execute(
         insert(releases).values(
@@ -44,7 +51,7 @@ def move_alias(tx: LedgerTransaction, *, alias: str, release_id: str, moved_by: 
     if row is None:
         raise NotFound(NOT_FOUND, release_id=release_id)
     if row["retired_at"] is not None:
-        raise InputRefused(RELEASE_UNAPPROVED, release_id=release_id)
+        raise InputRefused(RELEASE_RETIRED, release_id=release_id)
     current = alias_head(tx, alias)
     if current is not None and current["release_id"] == release_id and current["moved_by"] == moved_by:
         return
@@ -77,7 +84,7 @@ def resolve_release(tx: LedgerTransaction, written: str) -> dict[str, Any]:
     """Return the approved release row that an alias, name or id means right now.
 
     Raises:
-        InputRefused: RELEASE.UNKNOWN.v1 or RELEASE.UNAPPROVED.v1.
+        InputRefused: RELEASE.UNKNOWN.v1, RELEASE.UNAPPROVED.v1 or RELEASE.RETIRED.v1.
     """
     head = alias_head(tx, written)
     wanted = head["release_id"] if head else written
@@ -91,7 +98,7 @@ def resolve_release(tx: LedgerTransaction, written: str) -> dict[str, Any]:
         reason = RELEASE_UNAPPROVED if written.startswith("sha256:") else RELEASE_UNKNOWN
         raise InputRefused(reason, pointer="/release")
     if row["retired_at"] is not None:
-        raise InputRefused(RELEASE_UNAPPROVED, pointer="/release", release_id=row["release_id"])
+        raise InputRefused(RELEASE_RETIRED, pointer="/release", release_id=row["release_id"])
     return row
 
 

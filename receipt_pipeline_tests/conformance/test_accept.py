@@ -157,7 +157,10 @@ def test_a_release_that_nobody_approved_or_that_is_retired_is_refused(ledger: Le
             move_alias(tx, alias="production", release_id=release_id, moved_by="kim")
     with pytest.raises(InputRefused) as caught:
         builders.an_accepted_job(ledger)
-    assert caught.value.reason.code == "RELEASE.UNAPPROVED.v1"
+    assert caught.value.reason.code == "RELEASE.RETIRED.v1"
+    with pytest.raises(InputRefused) as caught:
+        builders.approve(ledger)
+    assert caught.value.reason.code == "RELEASE.RETIRED.v1"
     assert all_rows(ledger, jobs) == []
 
 

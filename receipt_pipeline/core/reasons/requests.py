@@ -101,6 +101,12 @@ RELEASE_UNAPPROVED = declare(
     "the release is not approved",
     "have it approved with `receipts release approve`, or name another",
 )
+RELEASE_RETIRED = declare(
+    "RELEASE.RETIRED.v1",
+    Remedy.FIX_INPUT,
+    "the release was retired, and stays so",
+    "name another release; see `receipts release list`",
+)
 
 # Requests: the scans they name.
 PATH_OUTSIDE = declare(

@@ -49,6 +49,7 @@ _STATUS: tuple[tuple[type[PipelineError], Exit], ...] = (
 WIDE_COLUMNS = 8
 # Files and pipes have no width of their own; ids and addresses must not be broken there.
 PIPE_WIDTH = 240
+RULE_WIDTH = 60
 
 
 def _console(*, stderr: bool) -> Console:
@@ -112,7 +113,7 @@ def _print_records(rows: list[dict[str, Any]], columns: list[str], *, title: str
     """Print wide rows one below the other, a line per value."""
     people.print(title)
     for row in rows:
-        people.rule()
+        people.print("─" * RULE_WIDTH)
         for name in columns:
             if row.get(name) is not None:
                 people.print(f"{name}: {plain(row[name])}")

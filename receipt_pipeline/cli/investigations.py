@@ -21,11 +21,10 @@ def list_all(
     if as_json:
         print_json(rows)
         return
-    print_table(
-        rows,
-        ["investigation_id", "kind", "job_id", "owner", "deadline_at", "suspected_effect", "allowed_repair"],
-        title=f"{len(rows)} investigations",
-    )
+    columns = ["investigation_id", "kind", "job_id", "owner", "deadline_at"]
+    columns += ["suspected_effect", "last_safe_checkpoint", "allowed_repair"]
+    columns += ["state", "resolution", "resolved_by", "resolved_at"] if everything else []
+    print_table(rows, columns, title=f"{len(rows)} investigations")
 
 
 @room.command()

@@ -61,6 +61,7 @@ def result(job: str = typer.Argument(..., help="Job id."), as_json: bool = JSON)
     rows = [
         {
             "item": item["item_id"],
+            "file": item["label"],
             "class": item["class"],
             "decision": item["decision"],
             "merchant": (item["fields"] or {}).get("merchant"),
@@ -70,7 +71,7 @@ def result(job: str = typer.Argument(..., help="Job id."), as_json: bool = JSON)
         }
         for item in document["items"]
     ]
-    print_table(rows, ["item", "class", "decision", "merchant", "date", "total", "reasons"])
+    print_table(rows, ["item", "file", "class", "decision", "merchant", "date", "total", "reasons"])
 
 
 @answering

@@ -33,7 +33,7 @@ def read_result(services: EffectServices, job_id: str, *, tenant: str) -> dict[s
     """Return a closed job's items with fields and decisions, from its verified object where there is one.
 
     A job that closed without an object shows what its ledger rows kept, and says that nothing was
-    sent on.
+    sent on. Labels are the file names of the request, for people; they are no part of the object.
 
     Raises:
         NotFound: unknown or foreign. NotAllowed: RESULT.* when it may not be served.
@@ -42,7 +42,7 @@ def read_result(services: EffectServices, job_id: str, *, tenant: str) -> dict[s
     with services.ledger.reading() as tx:
         job = read_own_job(tx, job_id, tenant=tenant)
         _refuse_unserved(tx, job)
-        rows = read_items(tx, job_id) if job["result_key"] is None else []
+        rows = read_items(tx, job_id)
     head = {
         "job_id": job_id,
         "state": job["state"],
@@ -52,8 +52,10 @@ def read_result(services: EffectServices, job_id: str, *, tenant: str) -> dict[s
     if job["result_key"] is None:
         return head | {"object": None, "reason": RESULT_NONE.code, "items": [_from_row(row) for row in rows]}
     document = read_verified(services, job)
+    labels = {row["ordinal"]: row["label"] for row in rows}
+    served = [_from_line(item) | {"label": labels[item.ordinal]} for item in document.items]
     stored = {"digest": job["result_digest"], "size_bytes": job["result_size_bytes"], "verified": True}
-    return head | {"object": stored, "reason": "", "items": [_from_line(item) for item in document.items]}
+    return head | {"object": stored, "reason": "", "items": served}
 
 
 def read_verified(services: EffectServices, job: dict[str, Any]) -> ResultDocument:
@@ -85,10 +87,8 @@ def _from_line(item: ResultItem) -> dict[str, Any]:
 
 def _from_row(row: dict[str, Any]) -> dict[str, Any]:
     fields = row["fields"] or {}
-    kept = {
-        name: row[name] for name in ("ordinal", "item_id", "decision_id", "sha256", "decision", "risk_ppm")
-    }
-    return kept | {
+    names = ("ordinal", "item_id", "label", "decision_id", "sha256", "decision", "risk_ppm")
+    return {name: row[name] for name in names} | {
         "class": row["item_class"],
         "fields": fields,
         "reasons": row["reasons"] or [],

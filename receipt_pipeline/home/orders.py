@@ -182,6 +182,8 @@ class Orders(Passes):
     ) -> None:
         """Record a decision; a quarantine's also says which digest stands, or that none does."""
         require(self.principal, Role.OPERATOR)
+        if not note.strip():
+            raise InputRefused(FIELD_INVALID, pointer="--note", wanted="what was found and decided")
         with self.ledger.reading() as tx:
             row = read_investigation(tx, investigation_id)
         divergent = row["kind"] == InvestigationKind.DIVERGENT_OUTPUT
@@ -190,7 +192,12 @@ class Orders(Passes):
             raise InputRefused(FIELD_INVALID, pointer="investigation", wanted=wanted)
         if divergent and row["state"] == "open":
             resolve_quarantine(
-                self.reconciler, job_id=row["job_id"], by=self.settings.caller, keep=keep, withdraw=withdraw
+                self.reconciler,
+                job_id=row["job_id"],
+                by=self.settings.caller,
+                keep=keep,
+                withdraw=withdraw,
+                note=note,
             )
             return
         with self.ledger.transaction() as tx:

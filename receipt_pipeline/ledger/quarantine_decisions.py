@@ -43,6 +43,7 @@ def keep_output(
     by: str,
     limits: ServiceLimits,
     verified: VerifiedResult | None = None,
+    note: str = "",
 ) -> None:
     """Record `keep <digest>`: after the terminal record the result is served again, before it work goes on.
 
@@ -52,6 +53,7 @@ def keep_output(
 
     Args:
         verified: the stored object with this digest whose items are those of the ledger, else None.
+        note: what the person found, kept with the decision.
     Raises:
         InputRefused: QUARANTINE.DIGEST_UNKNOWN.v1. NotAllowed: QUARANTINE.OUTPUT_NOT_HELD.v1 when only
             the digest is known; STATE.REFUSES.v1 when nothing is in quarantine, or items wait first.
@@ -69,7 +71,7 @@ def keep_output(
             raise NotAllowed(STATE_REFUSES, job_id=job_id, detail="decide about the items first")
         if _committed_digest(tx, job, row["subject"], verified) != digest:
             raise NotAllowed(QUARANTINE_NOT_HELD, job_id=job_id, subject=row["subject"], digest=digest)
-    _close_rows(tx, chosen, resolution=resolution, by=by)
+    _close_rows(tx, chosen, resolution=resolution, by=by, note=note)
     if len(chosen) < len(waiting):
         return
     if closed:
@@ -78,7 +80,9 @@ def keep_output(
         _go_on(tx, job, verified=verified if chosen[0]["subject"] == RESULT else None, limits=limits)
 
 
-def withdraw_output(tx: LedgerTransaction, *, job_id: str, by: str, limits: ServiceLimits) -> None:
+def withdraw_output(
+    tx: LedgerTransaction, *, job_id: str, by: str, limits: ServiceLimits, note: str = ""
+) -> None:
     """Record `withdraw`: an open job closes as `failed/identity_failed`, a closed one serves no result.
 
     State and class of a closed job stay. Tasks stay disputed and those not made yet are never made.
@@ -90,7 +94,7 @@ def withdraw_output(tx: LedgerTransaction, *, job_id: str, by: str, limits: Serv
     job, waiting = _in_question(tx, job_id, resolution=WITHDRAW)
     if job is None:
         return
-    _close_rows(tx, waiting, resolution=WITHDRAW, by=by)
+    _close_rows(tx, waiting, resolution=WITHDRAW, by=by, note=note)
     _abandon(tx, job_id, kinds=(EffectKind.REVIEW_TASKS,), states=(*_UNDECIDED, EffectState.FAILED))
     if job["state"] in TERMINAL_STATES:
         settle_if_done(tx, job_id)
@@ -147,7 +151,9 @@ def _committed_digest(
     return None if found is None else str(found)
 
 
-def _close_rows(tx: LedgerTransaction, rows: list[dict[str, Any]], *, resolution: str, by: str) -> None:
+def _close_rows(
+    tx: LedgerTransaction, rows: list[dict[str, Any]], *, resolution: str, by: str, note: str
+) -> None:
     for row in rows:
         tx.execute(
             update(quarantine)
@@ -168,7 +174,8 @@ def _close_rows(tx: LedgerTransaction, rows: list[dict[str, Any]], *, resolution
             select(investigations.c.state).where(investigations.c.investigation_id == row["investigation_id"])
         )
         if asked == QUESTION_OPEN:
-            resolve_investigation(tx, row["investigation_id"], resolution=resolution, by=by)
+            answer = f"{resolution}: {note}" if note else resolution
+            resolve_investigation(tx, row["investigation_id"], resolution=answer, by=by)
 
 
 def _go_on(

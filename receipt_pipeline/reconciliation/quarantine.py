@@ -54,12 +54,19 @@ def _further(rows: list[dict[str, Any]], listed: set[str]) -> list[dict[str, Any
 
 
 def resolve_quarantine(
-    services: Reconciler, *, job_id: str, by: str, keep: str | None = None, withdraw: bool = False
+    services: Reconciler,
+    *,
+    job_id: str,
+    by: str,
+    keep: str | None = None,
+    withdraw: bool = False,
+    note: str = "",
 ) -> None:
     """Record the decision about a job's divergent outputs; both outputs stay readable under their keys.
 
     Args:
         keep: the full digest that stands; give it or `withdraw`, not both.
+        note: what the person found; the investigation keeps it beside the decision.
     Raises:
         NotFound: no such job. InputRefused: QUARANTINE.DIGEST_UNKNOWN.v1. NotAllowed:
             QUARANTINE.OUTPUT_NOT_HELD.v1 or STATE.REFUSES.v1, see `keep_output`.
@@ -71,9 +78,11 @@ def resolve_quarantine(
         if read_job(tx, job_id) is None:
             raise NotFound(NOT_FOUND, job_id=job_id)
         if keep is None:
-            withdraw_output(tx, job_id=job_id, by=by, limits=services.limits)
+            withdraw_output(tx, job_id=job_id, by=by, limits=services.limits, note=note)
         else:
-            keep_output(tx, job_id=job_id, digest=keep, by=by, limits=services.limits, verified=verified)
+            keep_output(
+                tx, job_id=job_id, digest=keep, by=by, limits=services.limits, verified=verified, note=note
+            )
     point("quarantine.after")
 
 

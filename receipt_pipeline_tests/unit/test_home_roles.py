@@ -44,7 +44,7 @@ ORDERS: dict[str, tuple[set[str] | frozenset[str], Order]] = {
     "assign": ({"operator"}, lambda it, home, job_id: it.assign_investigation("inv-1", owner="operations")),
     "resolve": (
         {"operator"},
-        lambda it, home, job_id: it.resolve_investigation("inv-1", note="", keep=None, withdraw=False),
+        lambda it, home, job_id: it.resolve_investigation("inv-1", note="looked", keep=None, withdraw=False),
     ),
     "tasks": ({"reviewer", "operator"}, lambda it, home, job_id: it.review_tasks(only_open=True)),
     "finish": ({"reviewer"}, lambda it, home, job_id: it.finish_review_task("sha256:00")),
@@ -135,7 +135,10 @@ def test_only_the_question_of_a_quarantine_takes_keep_or_withdraw(home: OpenedHo
         home.services.resolve_investigation("unknown", note="looked", keep=None, withdraw=False)
     BREAKAGES["every_accepted_job_is_terminal_or_owned"](home).mend()
     (question,) = home.services.investigations(only_open=True)
-    with pytest.raises(InputRefused, match=r"FIELD\.INVALID\.v1"):
-        home.services.resolve_investigation(question["investigation_id"], note="", keep=None, withdraw=True)
+    for note, withdraw in (("looked", True), (" ", False)):
+        with pytest.raises(InputRefused, match=r"FIELD\.INVALID\.v1"):
+            home.services.resolve_investigation(
+                question["investigation_id"], note=note, keep=None, withdraw=withdraw
+            )
     home.services.resolve_investigation(question["investigation_id"], note="seen", keep=None, withdraw=False)
     assert home.services.investigations(only_open=True) == []

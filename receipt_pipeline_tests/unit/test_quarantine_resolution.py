@@ -176,8 +176,10 @@ def test_a_withdrawn_result_is_never_served_and_makes_no_task(house: ReconcileBe
         house.effects, an_event(house.bench.job(job_id), "event-1", result_digest=OTHER), source="t"
     )
     assert refused(house, job_id) == RESULT_QUARANTINED.code
-    decide(house, job_id, withdraw=True)
+    decide(house, job_id, withdraw=True, note="both totals are wrong")
 
+    (question,) = house.bench.rows(effect_tables.investigations, job_id)
+    assert question["resolution"] == "withdraw: both totals are wrong"
     assert refused(house, job_id) == RESULT_WITHDRAWN.code == "RESULT.WITHDRAWN.v1"
     house.settle_effects()
     assert tasks(house, job_id) == []

@@ -62,6 +62,7 @@ def test_a_succeeded_job_serves_its_items_and_restates_its_pins(
 
     assert result["object"]["verified"] is True
     assert [item["class"] for item in result["items"]] == ["classified", "classified"]
+    assert [item["label"] for item in result["items"]] == [row["label"] for row in bench.items(job_id)]
     assert result["pins"]["release_id"] == bench.job(job_id)["release_id"]
 
 

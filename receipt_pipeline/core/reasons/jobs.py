@@ -51,25 +51,25 @@ ATTEMPTS_EXHAUSTED = declare(
     "ATTEMPTS.EXHAUSTED.v1",
     Remedy.REVIEW,
     "the bounded attempts are spent",
-    "read the investigation, then `receipts retry JOB --unresolved`",
+    "read the investigation; then submit the unresolved scans under a new key",
 )
 PROCESSING_TIMEOUT = declare(
     "PROCESSING.TIMEOUT.v1",
     Remedy.REVIEW,
     "the processing timeout overtook the job",
-    "retry the unresolved items as a child job",
+    "submit the unresolved scans under a new key",
 )
 CUTOFF_REACHED = declare(
     "CUTOFF.REACHED.v1",
     Remedy.REVIEW,
     "the reconciliation cutoff overtook the job",
-    "retry the unresolved items as a child job",
+    "submit the unresolved scans under a new key",
 )
 ITEM_OVERTAKEN = declare(
     "ITEM.OVERTAKEN.v1",
     Remedy.REVIEW,
     "the item was begun but not committed before the limit",
-    "retry the unresolved items as a child job",
+    "submit the unresolved scans under a new key",
 )
 ALL_REJECTED = declare(
     "ITEMS.ALL_REJECTED.v1",

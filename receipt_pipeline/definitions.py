@@ -7,19 +7,20 @@ from receipt_pipeline.defs.checks import ALL_CHECKS
 from receipt_pipeline.defs.drilling import install_plan_of_environment
 from receipt_pipeline.defs.jobs import ALL_JOBS, ALL_SCHEDULES
 from receipt_pipeline.defs.resources import ReceiptServices
-from receipt_pipeline.defs.sensors import ALL_SENSORS
+from receipt_pipeline.defs.sensors import all_sensors
 from receipt_pipeline.defs.waves import IN_MEMORY, classify_wave
 
 # Below the five seconds between two ticks, so that the sensor is nearly always looking.
 DISPATCH_WAIT_S = 4.0
 
 install_plan_of_environment()
+_services = ReceiptServices(dispatch_wait_s=DISPATCH_WAIT_S)
 
 defs = dg.Definitions(
     assets=list(ALL_ASSETS),
     asset_checks=list(ALL_CHECKS),
     jobs=[classify_wave, *ALL_JOBS],
     schedules=list(ALL_SCHEDULES),
-    sensors=list(ALL_SENSORS),
-    resources={"services": ReceiptServices(dispatch_wait_s=DISPATCH_WAIT_S), IN_MEMORY: dg.mem_io_manager},
+    sensors=all_sensors(_services),
+    resources={"services": _services, IN_MEMORY: dg.mem_io_manager},
 )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -18,6 +17,9 @@ from receipt_pipeline.core.errors import NotAllowed, PipelineError
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.reasons import HOME_SERVED, SERVER_SILENT
 from receipt_pipeline.home import Services
+
+if TYPE_CHECKING:
+    from receipt_pipeline.defs.hosting import Hosted
 
 DEFAULT_PORT = 3333
 DEMO_WAIT_S = 600.0
@@ -46,9 +48,9 @@ def up(
             people.print(
                 f"web UI: {served.address}   drop manifests into {opened.settings.inbox}", highlight=False
             )
-            while (gone := served.ended()) is None:
+            while True:
+                served.keep_running()
                 time.sleep(POLL_S)
-            raise PipelineError(SERVER_SILENT, process=Path(gone).name)
     except KeyboardInterrupt:
         people.print("stopped; what was accepted goes on at the next start", highlight=False)
 
@@ -65,9 +67,9 @@ def demo() -> Exit:
     with hosted(opened.settings) as served:
         remarks.print(f"web UI: {served.address}", highlight=False)
         answer = opened.drop_samples()
-        job_ids = _await_accepted(opened, answer)
-        _await_terminal(opened, job_ids)
-        _run_accounting(served.port)
+        job_ids = _await_accepted(opened, answer, served)
+        _await_terminal(opened, job_ids, served)
+        _run_accounting(served)
         document = opened.report(cutoff=None, published=True)
         failed = [name for name, outcome in opened.check_all().items() if not outcome.passed]
     for status in (opened.status(job_id) for job_id in job_ids):
@@ -83,18 +85,19 @@ def demo() -> Exit:
     return Exit.DONE if document["gate"] == "pass" and not failed else Exit.BAD_NEWS
 
 
-def _await_accepted(opened: Services, key: str) -> list[str]:
+def _await_accepted(opened: Services, key: str, served: Hosted) -> list[str]:
     """Return the samples' job ids once the submissions sensor accepted the dropped manifest."""
     end = time.monotonic() + DEMO_WAIT_S
     while time.monotonic() < end:
         found = [row["job_id"] for row in opened.jobs() if row["idempotency_key"] == key]
         if found and not opened.inbox_waiting():
             return found
+        served.keep_running()
         time.sleep(POLL_S)
     raise PipelineError(SERVER_SILENT, waited_for="the submissions sensor")
 
 
-def _await_terminal(opened: Services, job_ids: list[str]) -> None:
+def _await_terminal(opened: Services, job_ids: list[str], served: Hosted) -> None:
     """Show progress until every job is terminal and its effects are settled."""
     end = time.monotonic() + DEMO_WAIT_S
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -112,26 +115,28 @@ def _await_terminal(opened: Services, job_ids: list[str]) -> None:
             progress.update(bar, completed=done)
             if all(s["state"] in TERMINAL_STATES for s in statuses) and not opened.unsettled(job_ids):
                 return
+            served.keep_running()
             time.sleep(POLL_S)
     raise PipelineError(SERVER_SILENT, waited_for="the samples to be classified")
 
 
-def _run_accounting(port: int) -> None:
+def _run_accounting(served: Hosted) -> None:
     """Launch the accounting run through the daemon and wait for it."""
     from receipt_pipeline.defs.hosting import ask
 
-    launched: dict[str, Any] = ask(port, _LAUNCH, {"job": "accounting"})["launchRun"]
+    launched: dict[str, Any] = ask(served.port, _LAUNCH, {"job": "accounting"})["launchRun"]
     if launched["__typename"] != "LaunchRunSuccess":
         raise PipelineError(SERVER_SILENT, answer=launched["__typename"])
     run_id = launched["run"]["runId"]
     end = time.monotonic() + DEMO_WAIT_S
     remarks.print("publishing the account ...", highlight=False)
     while time.monotonic() < end:
-        status = ask(port, _RUN, {"id": run_id})["runOrError"].get("status")
+        status = ask(served.port, _RUN, {"id": run_id})["runOrError"].get("status")
         if status == "SUCCESS":
             return
         if status in ("FAILURE", "CANCELED"):
             raise PipelineError(SERVER_SILENT, run=run_id, status=status)
+        served.keep_running()
         time.sleep(POLL_S)
     raise PipelineError(SERVER_SILENT, waited_for="the accounting run")
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,18 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import sqlalchemy as sa
 from filelock import FileLock, Timeout
 
 from receipt_pipeline.core.errors import NotAllowed, PipelineError
 from receipt_pipeline.core.reasons import HOME_SERVED, SERVER_SILENT
+from receipt_pipeline.defs.code_server import CodeServer
+from receipt_pipeline.defs.process_groups import (
+    HOST,
+    end_noted_groups,
+    free_port,
+    note_groups,
+    start_group,
+    stop_group,
+)
 from receipt_pipeline.settings import DAGSTER_SCHEMA, Settings
 
-HOST = "127.0.0.1"
 START_WAIT_S = 120.0
-STOP_GRACE_S = 20.0
-PR_SET_PDEATHSIG = 1
 _OPEN_INSTANCE = (
     "import dagster as dg; i = dg.DagsterInstance.get(); i.get_runs(limit=1); i.all_instigator_state()"
 )
@@ -76,28 +78,13 @@ def _make_schema(settings: Settings) -> None:
     engine.dispose()
 
 
-def free_port() -> int:
-    """Return a TCP port that is free on the loopback address right now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def _die_with_parent() -> None:
-    """Run in the child before exec: default signals, and an end when the parent is killed."""
-    # A shell's '&' leaves SIGINT ignored, and Dagster copies that handler to SIGTERM.
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, signal.SIG_DFL)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """A served home: the web server's address, its port, and the process groups behind it."""
+    """A served home: the web server's port, its groups, and the code server that they share."""
 
     port: int
     processes: tuple[subprocess.Popen[bytes], ...]
+    code_server: CodeServer | None = None
 
     @property
     def address(self) -> str:
@@ -105,11 +92,26 @@ class Hosted:
         return f"http://{HOST}:{self.port}"
 
     def ended(self) -> str | None:
-        """Return the name of a process that ended by itself, None while all run."""
+        """Return the name of a process that ended by itself, None while all run.
+
+        A code server that ended is started again at its old port, where the others look for it.
+        """
         for process in self.processes:
             if process.poll() is not None:
-                return str(process.args[0] if isinstance(process.args, list) else process.args)
+                return Path(str(process.args[0] if isinstance(process.args, list) else process.args)).name
+        if self.code_server is not None:
+            self.code_server.keep()
         return None
+
+    def keep_running(self) -> None:
+        """Look after the processes once; call it about every second.
+
+        Raises:
+            PipelineError: SERVER.SILENT.v1 when the web server or the daemon ended by itself.
+        """
+        gone = self.ended()
+        if gone is not None:
+            raise PipelineError(SERVER_SILENT, process=gone)
 
 
 def is_served(settings: Settings) -> bool:
@@ -148,36 +150,30 @@ def hosted(settings: Settings, *, port: int | None = None) -> Iterator[Hosted]:
         finally:
             for process in served.processes:
                 stop_group(process)
+            if served.code_server is not None:
+                served.code_server.stop()
             _pid_file(settings).unlink(missing_ok=True)
     finally:
         lock.release()
 
 
 def _start(settings: Settings, env: Mapping[str, str], port: int) -> Hosted:
-    bin_folder = Path(sys.executable).parent
-    workspace = str(settings.workspace_yaml)
+    """Start the code server, then the web server and the daemon that ask it."""
+    code_server = CodeServer(settings.dagster_home, env, folder=settings.home)
+    code_server.start()
+    note_groups(_pid_file(settings), code_server.leaders)
+    code_server.wait_until_it_listens()
+    workspace = str(code_server.workspace)
     commands = (
         ["dagster-webserver", "-h", HOST, "-p", str(port), "-w", workspace],
         ["dagster-daemon", "run", "-w", workspace],
     )
-    started = []
-    for name, *arguments in commands:
-        log = (settings.dagster_home / f"{name}.log").open("ab")
-        process = subprocess.Popen(
-            [str(bin_folder / name), *arguments],
-            cwd=settings.home,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,
-        )
-        log.close()
-        started.append(process)
-    written = [{"pid": p.pid, "started": psutil.Process(p.pid).create_time()} for p in started]
-    _pid_file(settings).write_text(json.dumps(written))
-    return Hosted(port, tuple(started))
+    started = tuple(
+        start_group(command, folder=settings.home, env=env, log=settings.dagster_home / f"{command[0]}.log")
+        for command in commands
+    )
+    note_groups(_pid_file(settings), (*code_server.leaders, *started))
+    return Hosted(port, started, code_server)
 
 
 def _pid_file(settings: Settings) -> Path:
@@ -186,50 +182,7 @@ def _pid_file(settings: Settings) -> Path:
 
 def end_left_over(settings: Settings) -> int:
     """End process groups that a killed parent left behind; returns how many."""
-    try:
-        noted = json.loads(_pid_file(settings).read_text())
-    except (FileNotFoundError, ValueError):
-        return 0
-    ended = 0
-    for entry in noted:
-        try:
-            same = abs(psutil.Process(entry["pid"]).create_time() - entry["started"]) < 1
-        except psutil.NoSuchProcess:
-            continue
-        if same:  # A number may have been given to another process meanwhile.
-            _signal_group(entry["pid"], signal.SIGTERM)
-            _await_empty(entry["pid"])
-            ended += 1
-    _pid_file(settings).unlink(missing_ok=True)
-    return ended
-
-
-def stop_group(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process and its whole group; returns when the group is empty."""
-    _signal_group(process.pid, signal.SIGTERM)
-    try:
-        process.wait(STOP_GRACE_S)
-    except subprocess.TimeoutExpired:
-        _signal_group(process.pid, signal.SIGKILL)
-        process.wait()
-    _await_empty(process.pid)
-
-
-def _await_empty(group: int) -> None:
-    end = time.monotonic() + STOP_GRACE_S
-    while time.monotonic() < end:
-        if not _signal_group(group, 0):
-            return
-        time.sleep(0.1)
-    _signal_group(group, signal.SIGKILL)
-
-
-def _signal_group(group: int, number: int) -> bool:
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    return True
+    return end_noted_groups(_pid_file(settings))
 
 
 def ask(port: int, query: str, variables: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -258,9 +211,7 @@ def wait_until_healthy(served: Hosted) -> None:
     """
     end = time.monotonic() + START_WAIT_S
     while time.monotonic() < end:
-        gone = served.ended()
-        if gone is not None:
-            raise PipelineError(SERVER_SILENT, process=Path(gone).name)
+        served.keep_running()
         try:
             health = ask(served.port, _HEALTH)["instance"]["daemonHealth"]["allDaemonStatuses"]
             if all(entry["healthy"] for entry in health if entry["required"]):

@@ -10,7 +10,12 @@ import dagster as dg
 
 from receipt_pipeline.defs.hosting import prepare_dagster_home
 from receipt_pipeline.defs.resources import ReceiptServices
-from receipt_pipeline.defs.sensors import deliveries, dispatch, reconcile, submissions
+from receipt_pipeline.defs.sensors import (
+    deliveries_sensor,
+    dispatch_sensor,
+    reconcile_sensor,
+    submissions_sensor,
+)
 from receipt_pipeline.defs.waves import WAVE_TAG
 from receipt_pipeline.settings import Settings
 
@@ -37,10 +42,11 @@ class Rounds:
     def tick(self, *, launch: bool = True) -> None:
         """Evaluate every sensor once, start the waves that dispatch asks for, reap ended children."""
         self.instance = self.instance or dg.DagsterInstance.ephemeral()
-        for sensor in (submissions, reconcile, dispatch, deliveries) if launch else (reconcile, deliveries):
-            context = dg.build_sensor_context(
-                instance=self.instance, resources={"services": self._services()}, sensor_name=sensor.name
-            )
+        quiet = (reconcile_sensor, deliveries_sensor)
+        full = (submissions_sensor, reconcile_sensor, dispatch_sensor, deliveries_sensor)
+        for make in full if launch else quiet:
+            sensor = make(self._services())
+            context = dg.build_sensor_context(instance=self.instance, sensor_name=sensor.name)
             for request in sensor.evaluate_tick(context).run_requests or []:
                 self._launch(request.run_key, request.tags[WAVE_TAG])
         self.reap()

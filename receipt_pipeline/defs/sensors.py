@@ -1,4 +1,8 @@
-"""Sensors: bounded work per tick, their cursor in the ledger, repeatable without harm."""
+"""Sensors: bounded work per tick, their cursor in the ledger, repeatable without harm.
+
+They hold the services themselves instead of asking for a Dagster resource: a sensor that asks for one
+makes the code server open the whole Dagster instance at every tick.
+"""
 
 import dagster as dg
 
@@ -7,76 +11,98 @@ from receipt_pipeline.defs.waves import WAVE_TAG, classify_wave
 
 TICK_S = 5
 RUNNING = dg.DefaultSensorStatus.RUNNING
+Tick = dg.SensorEvaluationContext
 
 
-@dg.sensor(
-    name="submissions",
-    description="Accepts what was dropped into the inbox, within a time bound per tick.",
-    minimum_interval_seconds=TICK_S,
-    default_status=RUNNING,
-)
-def submissions(context: dg.SensorEvaluationContext, services: ReceiptServices) -> dg.SkipReason:
-    """Drop folder to ledger."""
-    return dg.SkipReason(services.open().sweep_inbox().sentence)
+def submissions_sensor(services: ReceiptServices) -> dg.SensorDefinition:
+    """Return the sensor from drop folder to ledger."""
 
-
-@dg.sensor(
-    name="dispatch",
-    job=classify_wave,
-    description="Reserves ready jobs for waves; each wave is one run.",
-    minimum_interval_seconds=TICK_S,
-    default_status=RUNNING,
-)
-def dispatch(
-    context: dg.SensorEvaluationContext, services: ReceiptServices
-) -> dg.SensorResult | dg.SkipReason:
-    """Ledger to waves. The run key is the wave's, so a repeated tick launches nothing twice."""
-    dispatched = services.open().dispatch(wait_s=services.dispatch_wait_s)
-    if not dispatched.to_launch:
-        waiting = f"; {len(dispatched.stranded)} without a capable worker" if dispatched.stranded else ""
-        return dg.SkipReason(f"nothing to launch{waiting}")
-    return dg.SensorResult(
-        run_requests=[
-            dg.RunRequest(run_key=wave.run_key, tags={WAVE_TAG: wave.wave_id})
-            for wave in dispatched.to_launch
-        ]
+    @dg.sensor(
+        name="submissions",
+        description="Accepts what was dropped into the inbox, within a time bound per tick.",
+        minimum_interval_seconds=TICK_S,
+        default_status=RUNNING,
     )
+    def submissions(_context: Tick) -> dg.SkipReason:
+        return dg.SkipReason(services.open().sweep_inbox().sentence)
+
+    return submissions
 
 
-@dg.sensor(
-    name="deliveries",
-    description="Sends due notifications and status documents; the review consumer takes in results.",
-    minimum_interval_seconds=TICK_S,
-    default_status=RUNNING,
-)
-def deliveries(context: dg.SensorEvaluationContext, services: ReceiptServices) -> dg.SkipReason:
-    """Outbox to channel, results to review tasks."""
-    return dg.SkipReason(services.open().deliver_and_consume().sentence)
+def dispatch_sensor(services: ReceiptServices) -> dg.SensorDefinition:
+    """Return the sensor from ledger to waves; run keys are the waves', so a repeated tick is harmless."""
+
+    @dg.sensor(
+        name="dispatch",
+        job=classify_wave,
+        description="Reserves ready jobs for waves; each wave is one run.",
+        minimum_interval_seconds=TICK_S,
+        default_status=RUNNING,
+    )
+    def dispatch(_context: Tick) -> dg.SensorResult | dg.SkipReason:
+        dispatched = services.open().dispatch(wait_s=services.dispatch_wait_s)
+        if not dispatched.to_launch:
+            waiting = f"; {len(dispatched.stranded)} without a capable worker" if dispatched.stranded else ""
+            return dg.SkipReason(f"nothing to launch{waiting}")
+        return dg.SensorResult(
+            run_requests=[
+                dg.RunRequest(run_key=wave.run_key, tags={WAVE_TAG: wave.wave_id})
+                for wave in dispatched.to_launch
+            ]
+        )
+
+    return dispatch
 
 
-@dg.sensor(
-    name="reconcile",
-    description="Expires overdue jobs, takes expired leases away, opens owned investigations.",
-    minimum_interval_seconds=TICK_S,
-    default_status=RUNNING,
-)
-def reconcile(context: dg.SensorEvaluationContext, services: ReceiptServices) -> dg.SkipReason:
-    """Compare and repair within the ledger; object sweeps run as the job `sweep`."""
-    return dg.SkipReason(services.open().reconcile_ledger().sentence)
+def deliveries_sensor(services: ReceiptServices) -> dg.SensorDefinition:
+    """Return the sensor from outbox to channel, and from results to review tasks."""
+
+    @dg.sensor(
+        name="deliveries",
+        description="Sends due notifications and status documents; the review consumer takes in results.",
+        minimum_interval_seconds=TICK_S,
+        default_status=RUNNING,
+    )
+    def deliveries(_context: Tick) -> dg.SkipReason:
+        return dg.SkipReason(services.open().deliver_and_consume().sentence)
+
+    return deliveries
 
 
-@dg.run_failure_sensor(
-    name="run_failures",
-    description="A wave whose run failed is closed at once, so that its unclaimed jobs are ready again.",
-    default_status=RUNNING,
-    minimum_interval_seconds=TICK_S,
-    monitored_jobs=[classify_wave],
-)
-def run_failures(context: dg.RunFailureSensorContext, services: ReceiptServices) -> None:
-    """Failed run to closed wave; the claims of its worker end by their leases."""
-    wave_id = context.dagster_run.tags.get(WAVE_TAG)
-    if wave_id:
-        services.open().close_wave(wave_id)
+def reconcile_sensor(services: ReceiptServices) -> dg.SensorDefinition:
+    """Return the sensor that compares and repairs within the ledger; objects are the job `sweep`'s."""
+
+    @dg.sensor(
+        name="reconcile",
+        description="Expires overdue jobs, takes expired leases away, opens owned investigations.",
+        minimum_interval_seconds=TICK_S,
+        default_status=RUNNING,
+    )
+    def reconcile(_context: Tick) -> dg.SkipReason:
+        return dg.SkipReason(services.open().reconcile_ledger().sentence)
+
+    return reconcile
 
 
-ALL_SENSORS = (submissions, dispatch, deliveries, reconcile, run_failures)
+def run_failures_sensor(services: ReceiptServices) -> dg.SensorDefinition:
+    """Return the sensor from failed run to closed wave; the claims of its worker end by their leases."""
+
+    @dg.run_failure_sensor(
+        name="run_failures",
+        description="A wave whose run failed is closed at once, so that its unclaimed jobs are ready again.",
+        default_status=RUNNING,
+        minimum_interval_seconds=TICK_S,
+        monitored_jobs=[classify_wave],
+    )
+    def run_failures(context: dg.RunFailureSensorContext) -> None:
+        wave_id = context.dagster_run.tags.get(WAVE_TAG)
+        if wave_id:
+            services.open().close_wave(wave_id)
+
+    return run_failures
+
+
+def all_sensors(services: ReceiptServices) -> list[dg.SensorDefinition]:
+    """Return every sensor, bound to the services of one home."""
+    makers = (submissions_sensor, dispatch_sensor, deliveries_sensor, reconcile_sensor, run_failures_sensor)
+    return [make(services) for make in makers]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,12 +61,11 @@ class OpenedHome:
         (answer,) = self.services.submit([path], key=None, new=False, release=None)
         return str(answer["lines"][0]["job_id"])
 
-    def tick(self, sensor: dg.SensorDefinition) -> Any:
+    def tick(self, make_sensor: Callable[[ReceiptServices], dg.SensorDefinition]) -> Any:
         """Evaluate a sensor as the daemon does, in an instance that remembers nothing."""
+        sensor = make_sensor(self.resource)
         with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(
-                instance=instance, resources={"services": self.resource}, sensor_name=sensor.name
-            )
+            context = dg.build_sensor_context(instance=instance, sensor_name=sensor.name)
             return sensor.evaluate_tick(context)
 
     def run_wave(

@@ -12,7 +12,13 @@ import pytest
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.core.failure_points import remove_plan
 from receipt_pipeline.core.reasons import DRILL_FAILED_HERE
-from receipt_pipeline.defs.sensors import deliveries, dispatch, reconcile, run_failures, submissions
+from receipt_pipeline.defs.sensors import (
+    deliveries_sensor,
+    dispatch_sensor,
+    reconcile_sensor,
+    run_failures_sensor,
+    submissions_sensor,
+)
 from receipt_pipeline.defs.waves import WAVE_TAG
 from receipt_pipeline.drill.plan import Fault, PlannedFault, install_from, plan_text
 from receipt_pipeline.ledger import effect_tables, tables
@@ -31,7 +37,7 @@ def _no_plan_stays() -> Iterator[None]:
 
 def requests_of(home: OpenedHome) -> list[tuple[str | None, str]]:
     """Evaluate the dispatch sensor and return run key and wave of every request."""
-    asked = home.tick(dispatch).run_requests or []
+    asked = home.tick(dispatch_sensor).run_requests or []
     return [(request.run_key, request.tags[WAVE_TAG]) for request in asked]
 
 
@@ -57,12 +63,12 @@ def worked(home: OpenedHome, key: str, **given: Any) -> str:
 
 def test_a_dropped_manifest_is_accepted_by_the_next_tick_and_only_once(opened: OpenedHome) -> None:
     drop_manifest(opened, "dropped", count=2)
-    first = opened.tick(submissions)
+    first = opened.tick(submissions_sensor)
     assert first.run_requests == []
     assert first.skip_message == "inbox: 1 accepted"
     (job,) = opened.services.jobs()
     assert (job["idempotency_key"], job["state"], job["items_requested"]) == ("dropped", "accepted", 2)
-    assert opened.tick(submissions).skip_message == "inbox: nothing to do"
+    assert opened.tick(submissions_sensor).skip_message == "inbox: nothing to do"
     assert len(opened.services.jobs()) == 1
 
 
@@ -88,7 +94,7 @@ def test_a_wave_that_runs_is_not_asked_for_again(opened: OpenedHome) -> None:
     opened.submit("job")
     ((_, wave_id),) = requests_of(opened)
     opened.services.begin_wave(wave_id, run_id="run-1", items_per_group=8)
-    tick = opened.tick(dispatch)
+    tick = opened.tick(dispatch_sensor)
     assert (tick.run_requests, tick.skip_message) == ([], "nothing to launch")
 
 
@@ -123,7 +129,7 @@ def test_a_crash_between_acceptance_and_launch_leaves_a_record_that_is_enqueued_
 
     def until_the_crash() -> None:
         opened.submit("job", items=2)
-        opened.tick(dispatch)
+        opened.tick(dispatch_sensor)
 
     with pytest.raises(PipelineError, match=DRILL_FAILED_HERE.code):
         until_the_crash()
@@ -143,14 +149,14 @@ def test_a_crash_between_acceptance_and_launch_leaves_a_record_that_is_enqueued_
 def test_a_job_that_no_installation_carries_waits_and_the_tick_says_so(opened: OpenedHome) -> None:
     approve(opened.services.ledger, RELEASE, name="elsewhere", alias="elsewhere")
     job_id = opened.submit("job", release="elsewhere")
-    assert opened.tick(dispatch).skip_message == "nothing to launch; 1 without a capable worker"
+    assert opened.tick(dispatch_sensor).skip_message == "nothing to launch; 1 without a capable worker"
     assert opened.job(job_id)["phase"] == "no_capable_worker"
     assert opened.waves() == []
 
 
 def test_deliveries_writes_the_status_document_the_notification_and_the_tasks(opened: OpenedHome) -> None:
     job_id = worked(opened, "job", items=2)
-    opened.tick(deliveries)
+    opened.tick(deliveries_sensor)
     outbox = opened.services.settings.outbox / TENANT
     document = json.loads((outbox / f"{job_id}.status.json").read_bytes())
     assert (document["job_id"], document["state"]) == (job_id, "succeeded")
@@ -159,7 +165,7 @@ def test_deliveries_writes_the_status_document_the_notification_and_the_tasks(op
     assert opened.services.unsettled([job_id]) == []
 
     rows = opened.bench.snapshot()
-    assert opened.tick(deliveries).skip_message == "effects: nothing to do"
+    assert opened.tick(deliveries_sensor).skip_message == "effects: nothing to do"
     assert opened.bench.snapshot() == rows
 
 
@@ -167,7 +173,7 @@ def test_deliveries_writes_the_status_document_the_notification_and_the_tasks(op
 def test_the_consumer_waits_for_no_notification(opened: OpenedHome) -> None:
     job_id = worked(opened, "job", items=2)
     install(PlannedFault("outbox_send.drop", Fault.ALTER, times=1_000))
-    opened.tick(deliveries)
+    opened.tick(deliveries_sensor)
     with opened.services.ledger.reading() as tx:
         sent = tx.rows(effect_tables.deliveries.select().where(effect_tables.deliveries.c.job_id == job_id))
     assert {row["outcome"] for row in sent} == {"dropped"}
@@ -187,10 +193,10 @@ def test_deleting_a_status_document_loses_nothing(opened: OpenedHome) -> None:
 def test_reconcile_expires_an_overdue_job_once_and_counts_it_once(opened: OpenedHome) -> None:
     job_id = opened.submit("late", limits={"max_queue_age_s": 47})
     opened.clock.advance(47)
-    opened.tick(reconcile)
+    opened.tick(reconcile_sensor)
     assert opened.job(job_id)["state"] == "accepted"
     opened.clock.advance(1)
-    opened.tick(reconcile)
+    opened.tick(reconcile_sensor)
     status = opened.services.status(job_id)
     assert (status["state"], status["terminal_class"]) == ("expired", "expired")
     assert status["reason"]["code"] == "QUEUE.AGE_REACHED.v1"
@@ -198,7 +204,7 @@ def test_reconcile_expires_an_overdue_job_once_and_counts_it_once(opened: Opened
     assert opened.bench.bench.attempts(job_id) == []
     assert requests_of(opened) == []
     for _ in range(2):
-        opened.tick(reconcile)
+        opened.tick(reconcile_sensor)
         assert opened.services.counts()["jobs"]["expired"] == 1
 
 
@@ -206,13 +212,13 @@ def test_reconcile_expires_an_overdue_job_once_and_counts_it_once(opened: Opened
 def test_reconcile_is_repeatable_and_moves_nothing_without_new_evidence(open_named: OpenHome) -> None:
     home = open_named(wave_slots=1)
     settled = worked(home, "settled", items=2)
-    home.tick(deliveries)
+    home.tick(deliveries_sensor)
     home.submit("late", limits={"max_queue_age_s": 47})
     home.clock.advance(48)
-    home.tick(reconcile)
+    home.tick(reconcile_sensor)
     rows = home.bench.snapshot()
     for _ in range(2):
-        assert home.tick(reconcile).skip_message == "reconciled: nothing to do"
+        assert home.tick(reconcile_sensor).skip_message == "reconciled: nothing to do"
         assert home.bench.snapshot() == rows
     assert home.job(settled)["state"] == "succeeded"
 
@@ -227,7 +233,7 @@ def test_reconcile_takes_an_expired_lease_away_and_dispatch_hands_the_job_out_ag
     opened.services.begin_wave(lost_wave, run_id="lost", items_per_group=8)
     token = claimed(opened.services.ledger, job_id).token
     opened.clock.advance(opened.services.settings.limits.wave_ttl_s + 1)
-    opened.tick(reconcile)
+    opened.tick(reconcile_sensor)
     assert opened.job(job_id)["lease_epoch"] > token.lease_epoch
     opened.clock.advance(opened.services.settings.limits.retry_cap_s)
     ((_, wave_id),) = requests_of(opened)
@@ -253,13 +259,14 @@ def test_a_failed_run_closes_its_wave_and_its_unclaimed_jobs_are_ready_again(
         assert not result.success
         assert [row["state"] for row in home.waves()] == ["open"]
         assert requests_of(home) == []
+        run_failures = run_failures_sensor(home.resource)
         context = dg.build_run_status_sensor_context(
             sensor_name=run_failures.name,
             dagster_instance=instance,
             dagster_run=result.dagster_run,
             dagster_event=result.get_run_failure_event(),
         )
-        run_failures(context.for_run_failure(), services=home.resource)
+        run_failures(context.for_run_failure())
     assert [row["state"] for row in home.waves()] == ["closed"]
     assert {home.job(job_id)["wave_id"] for job_id in job_ids} == {None}
     ((_, again),) = requests_of(home)
@@ -268,7 +275,10 @@ def test_a_failed_run_closes_its_wave_and_its_unclaimed_jobs_are_ready_again(
 
 def test_no_sensor_keeps_a_cursor_outside_the_ledger(opened: OpenedHome) -> None:
     drop_manifest(opened, "dropped")
-    ticks = [opened.tick(sensor) for sensor in (submissions, dispatch, deliveries, reconcile)]
+    ticks = [
+        opened.tick(sensor)
+        for sensor in (submissions_sensor, dispatch_sensor, deliveries_sensor, reconcile_sensor)
+    ]
     assert {tick.cursor for tick in ticks} == {None}
     with opened.services.ledger.reading() as tx:
         assert len(tx.rows(tables.jobs.select())) == 1

@@ -14,17 +14,16 @@ import pytest
 from filelock import FileLock
 
 from receipt_pipeline.core.errors import NotAllowed, PipelineError
-from receipt_pipeline.defs import hosting
+from receipt_pipeline.defs import hosting, process_groups
 from receipt_pipeline.defs.hosting import (
     Hosted,
     dagster_environment,
     end_left_over,
-    free_port,
     hosted,
     is_served,
-    stop_group,
     wait_until_healthy,
 )
+from receipt_pipeline.defs.process_groups import free_port, stop_group
 from receipt_pipeline.settings import Settings, read_settings
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -96,7 +95,7 @@ def test_what_a_killed_parent_left_behind_is_ended_once(
     settings: Settings, group: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = note(settings, group.pid, started=psutil.Process(group.pid).create_time())
-    monkeypatch.setattr(hosting, "_await_empty", lambda leader: group.wait(20))
+    monkeypatch.setattr(process_groups, "_await_empty", lambda leader: group.wait(20))
     assert end_left_over(settings) == 1
     assert group.poll() is not None
     assert not path.exists()

@@ -10,6 +10,8 @@ from receipt_pipeline.defs.resources import ReceiptServices
 from receipt_pipeline.defs.waves import WAVE_TAG, classify_wave
 
 TICK_S = 5
+# A failed run is found this late at most; its wave would otherwise lapse by its heartbeat.
+FAILURES_TICK_S = 15
 RUNNING = dg.DefaultSensorStatus.RUNNING
 Tick = dg.SensorEvaluationContext
 
@@ -91,7 +93,7 @@ def run_failures_sensor(services: ReceiptServices) -> dg.SensorDefinition:
         name="run_failures",
         description="A wave whose run failed is closed at once, so that its unclaimed jobs are ready again.",
         default_status=RUNNING,
-        minimum_interval_seconds=TICK_S,
+        minimum_interval_seconds=FAILURES_TICK_S,
         monitored_jobs=[classify_wave],
     )
     def run_failures(context: dg.RunFailureSensorContext) -> None:

@@ -31,9 +31,11 @@ def measure_main_job(scans: Sequence[Path], *, manifests: int) -> float:
     loop_s = sum(loops_s) / len(loops_s)
     ratio = served_s / loop_s
     print(f"scans {len(scans)}, manifests {manifests}")
-    print(f"plain loop, {PROCESSES} processes, one thread each: {loops_s[0]:.1f} s before, {loops_s[1]:.1f} s after")
+    around = f"{loops_s[0]:.1f} s before, {loops_s[1]:.1f} s after"
+    print(f"plain loop, {PROCESSES} processes, one thread each: {around}")
     print(f"through inbox, sensors, waves and ledger: {served_s:.1f} s")
     print(f"report: state {report['state']}, gate {report['gate']}, succeeded {report['succeeded']}")
+    print(f"asset checks: {report['checks']}, red: {report['red'] or 'none'}")
     print(f"ratio of the main job to the plain loop: {ratio:.3f}")
     return ratio
 
@@ -84,8 +86,11 @@ def _served(scans: Sequence[Path], *, manifests: int) -> tuple[float, dict[str, 
                 last = max(row["terminal_at"] for row in rows)
                 _await_settled(services, [row["job_id"] for row in rows])
                 services.reconcile_everything()
+                services.publish_report()
                 report = services.report(cutoff=None, published=False)
-            return (last - first).total_seconds(), report
+                outcomes = services.check_all()
+            failed = sorted(name for name, outcome in outcomes.items() if not outcome.passed)
+            return (last - first).total_seconds(), {**report, "checks": len(outcomes), "red": failed}
         finally:
             services.close()
 

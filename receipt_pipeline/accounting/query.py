@@ -13,8 +13,8 @@ from typing import Any
 import duckdb
 
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.core.errors import InputRefused, ReportFault
-from receipt_pipeline.core.reasons import REPORT_SQL, REPORT_UNREADABLE
+from receipt_pipeline.core.errors import InputRefused, NotFound, ReportFault
+from receipt_pipeline.core.reasons import REPORT_NONE, REPORT_SQL, REPORT_UNREADABLE
 
 
 def run_query(accountant: Accountant, sql: str) -> list[dict[str, Any]]:
@@ -23,7 +23,9 @@ def run_query(accountant: Accountant, sql: str) -> list[dict[str, Any]]:
     Raises:
         ReportFault: REPORT.UNREADABLE.v1 when there is no report that opens.
         InputRefused: REPORT.SQL.v1 with DuckDB's words when it refuses the query.
+        NotFound: REPORT.NONE.v1 when none was published yet.
     """
+    _must_exist(accountant)
     with reading_report(accountant.published) as connection:
         try:
             return fetch_rows(connection, sql)
@@ -35,12 +37,18 @@ def read_published(accountant: Accountant) -> dict[str, Any]:
     """Return the account's document as it was published.
 
     Raises:
-        ReportFault: REPORT.UNREADABLE.v1.
+        ReportFault: REPORT.UNREADABLE.v1. NotFound: REPORT.NONE.v1 when none was published yet.
     """
+    _must_exist(accountant)
     with reading_report(accountant.published) as connection:
         (row,) = fetch_rows(connection, "SELECT document FROM report_info")
     document: dict[str, Any] = json.loads(row["document"])
     return document
+
+
+def _must_exist(accountant: Accountant) -> None:
+    if not accountant.published.exists():
+        raise NotFound(REPORT_NONE, report=accountant.published.name)
 
 
 def fetch_rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:

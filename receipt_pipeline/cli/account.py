@@ -20,7 +20,7 @@ JSON = typer.Option(False, "--json", help="Print one JSON document.")
 @answering
 def reconcile(as_json: bool = JSON) -> None:
     """Compare ledger, objects, effects and deliveries, and repair what can be; repeatable."""
-    summary = services().reconcile_everything()
+    summary = services().reconcile_everything(by_person=True)
     if as_json:
         print_json(summary)
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 from rich.text import Text
 
@@ -9,6 +11,7 @@ from receipt_pipeline.cli.answers import Exit, answering, people, plain, print_j
 from receipt_pipeline.cli.opening import services
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.job_lifecycle import JobState
+from receipt_pipeline.core.next_actions import ACTION_TEXTS, NextAction
 from receipt_pipeline.core.reasons import FIELD_INVALID
 from receipt_pipeline.ledger.status import AUDIENCES
 
@@ -30,6 +33,16 @@ def status(
         return
     for name, value in document.items():
         people.print(Text.assemble((name, "bold"), f": {plain(value)}"))
+    action = NextAction(document.get("next_action") or _action_in(document))
+    text = ACTION_TEXTS[action]
+    command = text.command.replace("JOB", job)
+    people.print(Text.assemble(("next", "bold"), f": {text.meaning} (`{command}`)"))
+
+
+def _action_in(document: dict[str, Any]) -> str:
+    """Return the next action of a support or engineering document."""
+    inner = document.get("safe_now") or document["status"]
+    return str(inner["next_action"])
 
 
 @answering

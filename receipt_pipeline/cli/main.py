@@ -12,6 +12,7 @@ from receipt_pipeline.cli import (
     investigations,
     jobs,
     releases,
+    repairs,
     serve,
     submit,
     tasks,
@@ -41,7 +42,7 @@ def _root(
     """Receipt scans as immutable jobs."""
 
 
-for room in (serve, submit, jobs, classify, releases, investigations, tasks, account, drills):
+for room in (serve, submit, jobs, repairs, classify, releases, investigations, tasks, account, drills):
     room.register(app)
 
 

@@ -41,9 +41,12 @@ def promote(
 
 @room.command()
 @answering
-def retire(release: str = typer.Argument(..., help="Name or id.")) -> None:
+def retire(
+    release: str = typer.Argument(..., help="Name or id."),
+    force: bool = typer.Option(False, "--force", help="Even the last one; then nothing can be accepted."),
+) -> None:
     """Retire a release: nothing new is accepted under it, waiting jobs fail as identity_failed."""
-    people.print(f"retired {services().retire_release(release)}")
+    people.print(f"retired {services().retire_release(release, even_the_last=force)}")
 
 
 def register(app: typer.Typer) -> None:

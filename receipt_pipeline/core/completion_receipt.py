@@ -8,17 +8,37 @@ from dataclasses import dataclass
 from typing import Any
 
 from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState, Phase, TerminalClass
-from receipt_pipeline.core.next_actions import next_action
+from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState, Phase, Reading, TerminalClass
+from receipt_pipeline.core.next_actions import JobStanding, next_action
 from receipt_pipeline.core.pins import Pins
-from receipt_pipeline.core.reasons import NO_CAPABLE_WORKER, REASONS
+from receipt_pipeline.core.progress import Adjustment, item_progress
+from receipt_pipeline.core.reasons import (
+    NO_CAPABLE_WORKER,
+    OBJECT_UNREADABLE,
+    REASONS,
+    RESULT_MISMATCH,
+    RESULT_MISSING,
+    Reason,
+)
 
 STATUS_CONTRACT = "receipt-status/v1"
+# What a sweep found under a result's key; any other word than these is no fault.
+OBJECT_FAULTS: Mapping[str, Reason] = {
+    "missing": RESULT_MISSING,
+    "mismatch": RESULT_MISMATCH,
+    "unreadable": OBJECT_UNREADABLE,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What one snapshot of the ledger says of a job; rows as plain mappings."""
+    """What one snapshot of the ledger says of a job; rows as plain mappings.
+
+    Attributes:
+        children: ids of jobs that work on what this one left, oldest first.
+        supersedes: ids of jobs that this one replaces.
+        withdrawn: a recorded decision gave the result up.
+    """
 
     job: Mapping[str, Any]
     counts: Mapping[ItemClass, int]
@@ -29,6 +49,10 @@ class JobFacts:
     quarantined: bool
     object_outcome: str | None
     read_at: dt.datetime
+    adjustments: Sequence[Adjustment] = ()
+    children: Sequence[str] = ()
+    supersedes: Sequence[str] = ()
+    withdrawn: bool = False
 
 
 def status_document(facts: JobFacts) -> dict[str, Any]:
@@ -40,18 +64,14 @@ def status_document(facts: JobFacts) -> dict[str, Any]:
         "job_id": job["job_id"],
         "seq": job["latest_seq"],
         "state": state.value,
-        "phase": _phase(facts),
+        "phase": _phase(facts).value,
         "terminal_class": job["terminal_class"],
         "reason": _reason(job["reason_code"] or _waiting_code(job)),
         "items": {"requested": job["items_requested"]}
         | {item_class.value: facts.counts.get(item_class, 0) for item_class in ItemClass},
-        "progress": {
-            "denominator": job["items_requested"],
-            "checkpoint": job["checkpoint"],
-            "observed_at": facts.read_at.isoformat(),
-            "checkpoint_at": _iso(job["checkpoint_at"]),
-            "delayed": _delayed(facts),
-        },
+        "progress": item_progress(
+            job, facts.counts, facts.adjustments, delayed_for_s=_delayed_for_s(facts), read_at=facts.read_at
+        ),
         "result": _result(facts),
         "pins": Pins.from_document(job).as_document(),
         "times": {
@@ -66,13 +86,31 @@ def status_document(facts: JobFacts) -> dict[str, Any]:
         "investigations": [row["investigation_id"] for row in facts.investigations if row["state"] == "open"],
         "cancel_available": state not in TERMINAL_STATES,
         "warnings": list(job["warnings"]),
-        "next_action": next_action(
-            state=state,
-            phase=Phase(job["phase"]),
-            terminal_class=TerminalClass(job["terminal_class"]) if job["terminal_class"] else None,
-            quarantined=facts.quarantined,
-        ).value,
+        "links": {
+            "parent": job["parent_job_id"],
+            "children": list(facts.children),
+            "supersedes": list(facts.supersedes),
+            "superseded_by": job["superseded_by"],
+        },
+        "next_action": next_action(standing_of(facts)).value,
     }
+
+
+def standing_of(facts: JobFacts) -> JobStanding:
+    """Return what the next action of the job depends on."""
+    job = facts.job
+    return JobStanding(
+        state=JobState(job["state"]),
+        shown=_phase(facts),
+        terminal_class=TerminalClass(job["terminal_class"]) if job["terminal_class"] else None,
+        reason_code=job["reason_code"],
+        counts=facts.counts,
+        quarantined=facts.quarantined,
+        withdrawn=facts.withdrawn,
+        purged=job["result_purged_at"] is not None,
+        object_fault=OBJECT_FAULTS.get(facts.object_outcome or ""),
+        retried=bool(facts.children),
+    )
 
 
 def _iso(value: dt.datetime | None) -> str | None:
@@ -97,20 +135,20 @@ def _reason(code: str) -> dict[str, str] | None:
     return {"code": code, "meaning": known.meaning, "next_step": known.next_step}
 
 
-def _phase(facts: JobFacts) -> str:
+def _phase(facts: JobFacts) -> Phase | Reading:
     """Return the stored phase, or what a reading past a deadline shows instead."""
     job = facts.job
     if job["state"] == JobState.ACCEPTED and job["queue_deadline"] < facts.read_at:
-        return "overdue"
-    if _delayed(facts):
-        return "delayed"
-    return str(job["phase"])
+        return Reading.OVERDUE
+    return Phase(job["phase"]) if _delayed_for_s(facts) is None else Reading.DELAYED
 
 
-def _delayed(facts: JobFacts) -> bool:
-    """Tell whether an owned job's lease ran out without a renewal."""
+def _delayed_for_s(facts: JobFacts) -> float | None:
+    """Return for how long an owned job's lease has been over without a renewal, None while it is not."""
     lease = facts.job["lease_expires_at"]
-    return facts.job["state"] == JobState.RUNNING and lease is not None and lease < facts.read_at
+    if facts.job["state"] != JobState.RUNNING or lease is None or lease >= facts.read_at:
+        return None
+    return round(float((facts.read_at - lease).total_seconds()), 3)
 
 
 def _result(facts: JobFacts) -> dict[str, Any] | None:
@@ -121,7 +159,7 @@ def _result(facts: JobFacts) -> dict[str, Any] | None:
     return {
         "digest": job["result_digest"],
         "size_bytes": job["result_size_bytes"],
-        "verified": not faulty and not facts.quarantined and job["result_purged_at"] is None,
+        "verified": not (faulty or facts.quarantined or facts.withdrawn) and job["result_purged_at"] is None,
         "purged_at": _iso(job["result_purged_at"]),
     }
 

@@ -39,7 +39,7 @@ class TerminalClass(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where an open job stands; `overdue` and `delayed` are readings, never stored."""
+    """Where an open job stands, as it is stored; see `Reading` for what time adds."""
 
     QUEUED = "queued"
     NO_CAPABLE_WORKER = "no_capable_worker"
@@ -50,6 +50,13 @@ class Phase(StrEnum):
     RECONCILING = "reconciling"
     QUARANTINED = "quarantined"
     CLOSED = "closed"
+
+
+class Reading(StrEnum):
+    """What a reading shows in place of the stored phase once a deadline has passed; never stored."""
+
+    OVERDUE = "overdue"
+    DELAYED = "delayed"
 
 
 HELD_PHASES = frozenset({Phase.RECONCILING, Phase.QUARANTINED})
@@ -66,6 +73,7 @@ class JobEvent(StrEnum):
     HOLD = "hold"
     COMMIT_RESULT = "commit_result"
     CLOSE_FAILED = "close_failed"
+    REQUEUE = "requeue"
     CANCEL = "cancel"
 
 
@@ -78,6 +86,7 @@ JOB_TRANSITIONS: dict[tuple[JobState, JobEvent], JobState] = {
     (JobState.RUNNING, JobEvent.TAKE_OVER): JobState.RUNNING,
     (JobState.RUNNING, JobEvent.RELEASE_LEASE): JobState.RUNNING,
     (JobState.RUNNING, JobEvent.HOLD): JobState.RUNNING,
+    (JobState.RUNNING, JobEvent.REQUEUE): JobState.RUNNING,
     (JobState.RUNNING, JobEvent.COMMIT_RESULT): JobState.SUCCEEDED,
     (JobState.RUNNING, JobEvent.CLOSE_FAILED): JobState.FAILED,
     (JobState.RUNNING, JobEvent.RETIRE_RELEASE): JobState.FAILED,

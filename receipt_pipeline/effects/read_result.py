@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
-
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.errors import NotAllowed, ObjectFault
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
@@ -21,12 +19,9 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.core.result_document import ResultDocument, ResultItem, parse_result
 from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.effect_tables import quarantine
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.quarantines import open_quarantines
-from receipt_pipeline.ledger.status import read_items, read_own_job
-
-WITHDRAWN = "withdraw"
+from receipt_pipeline.ledger.status import is_withdrawn, read_items, read_own_job
 
 
 def read_result(services: EffectServices, job_id: str, *, tenant: str) -> dict[str, Any]:
@@ -72,8 +67,7 @@ def _refuse_unserved(tx: LedgerTransaction, job: dict[str, Any]) -> None:
         raise NotAllowed(RESULT_QUARANTINED, job_id=job_id)
     if job["state"] not in TERMINAL_STATES:
         raise NotAllowed(RESULT_NOT_READY, job_id=job_id, state=job["state"])
-    withdrawn = select(quarantine.c.quarantine_id).where(quarantine.c.job_id == job_id)
-    if tx.row(withdrawn.where(quarantine.c.resolution == WITHDRAWN)):
+    if is_withdrawn(tx, job):
         raise NotAllowed(RESULT_WITHDRAWN, job_id=job_id)
     if job["result_purged_at"] is not None:
         raise NotAllowed(RESULT_RETIRED, job_id=job_id)

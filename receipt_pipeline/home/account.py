@@ -13,7 +13,7 @@ from receipt_pipeline.accounting.query import read_published, run_query
 from receipt_pipeline.accounting.report_document import report_document
 from receipt_pipeline.core.check_outcome import CheckOutcome
 from receipt_pipeline.core.principals import Role, require
-from receipt_pipeline.home.orders import Orders
+from receipt_pipeline.home.repairs import RepairOrders
 from receipt_pipeline.ledger.counts import count_deliveries, count_jobs, count_review_tasks
 from receipt_pipeline.reconciliation.checks import CHECKS
 
@@ -23,7 +23,7 @@ CHECK_ASSETS: Mapping[str, str] = {name: definition.asset for name, definition i
 }
 
 
-class AccountOrders(Orders):
+class AccountOrders(RepairOrders):
     """What the analyst and the operator ask of the account."""
 
     def counts(self) -> dict[str, dict[str, int]]:

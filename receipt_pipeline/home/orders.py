@@ -12,7 +12,13 @@ from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.core.principals import Role, require
-from receipt_pipeline.core.reasons import FIELD_INVALID, NOT_FOUND, SCAN_MISSING, STATE_REFUSES
+from receipt_pipeline.core.reasons import (
+    FIELD_INVALID,
+    NOT_FOUND,
+    RELEASE_LAST_LIVE,
+    SCAN_MISSING,
+    STATE_REFUSES,
+)
 from receipt_pipeline.effects.read_result import read_result
 from receipt_pipeline.home.passes import Passes
 from receipt_pipeline.home.samples import drop_samples
@@ -30,6 +36,7 @@ from receipt_pipeline.ledger.investigations import (
 from receipt_pipeline.ledger.losses import read_job
 from receipt_pipeline.ledger.releases import (
     approve_release,
+    approved_release_ids,
     list_releases,
     move_alias,
     resolve_release,
@@ -153,11 +160,17 @@ class Orders(Passes):
             move_alias(tx, alias=alias, release_id=release_id, moved_by=self.settings.caller)
             return release_id
 
-    def retire_release(self, written: str) -> str:
-        """Retire a release, named by name or id; returns its id."""
+    def retire_release(self, written: str, *, even_the_last: bool = False) -> str:
+        """Retire a release, named by name or id; returns its id.
+
+        Raises:
+            NotAllowed: RELEASE.LAST_LIVE.v1 when no other is left, unless `even_the_last`.
+        """
         require(self.principal, Role.OPERATOR)
         with self.ledger.transaction() as tx:
             release_id = str(resolve_release(tx, written)["release_id"])
+            if approved_release_ids(tx) == [release_id] and not even_the_last:
+                raise NotAllowed(RELEASE_LAST_LIVE, release_id=release_id)
             retire_release(tx, release_id=release_id, retired_by=self.settings.caller)
             return release_id
 
@@ -213,7 +226,6 @@ class Orders(Passes):
         """Mark one open task as done."""
         require(self.principal, Role.REVIEWER)
         with self.ledger.transaction() as tx:
-            if not close_review_task(
+            close_review_task(
                 tx, decision_id=decision_id, tenant=self.settings.tenant, by=self.settings.caller
-            ):
-                raise NotFound(NOT_FOUND, decision_id=decision_id)
+            )

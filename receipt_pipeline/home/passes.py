@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from receipt_pipeline.core.principals import Principal
+from receipt_pipeline.core.principals import Principal, Role, require
 from receipt_pipeline.effects.consume import consume_due
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
@@ -107,9 +107,15 @@ class Passes(Rooms):
         """Compare stored objects with the ledger in both directions and own what is found."""
         return _summary("swept", _counts(sweep_objects(self.reconciler)))
 
-    def reconcile_everything(self) -> dict[str, int]:
-        """Run every comparison and repair once, then deliveries and consumption."""
-        counts = _counts(reconcile(self.reconciler, granted=True))
+    def reconcile_everything(self, *, by_person: bool = False) -> dict[str, int]:
+        """Run every comparison and repair once, then deliveries and consumption.
+
+        Args:
+            by_person: an operator asked, which gives held jobs whose closing bound is spent a new one (R112).
+        """
+        if by_person:
+            require(self.principal, Role.OPERATOR)
+        counts = _counts(reconcile(self.reconciler, granted=by_person))
         counts |= dict(self.deliver_and_consume().counts)
         restore_status_documents(self.effects, at_most=PASS_ITEMS_MAX, recent_s=RECENT_S)
         return counts

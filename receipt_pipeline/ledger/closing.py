@@ -167,7 +167,7 @@ def write_terminal(
     counts = item_counts(tx, job_id)
     assert balances(requested=job["items_requested"], counts=counts), (job_id, counts)
     state, terminal_class = terminal_outcome(counts, cause, object_verified=result is not None)
-    code = _reason_code(terminal_class, cause, reason)
+    code = terminal_reason_code(terminal_class, cause, reason)
     now = tx.now()
     served = result if state is JobState.SUCCEEDED else None
     written = tx.execute(
@@ -208,7 +208,8 @@ def write_terminal(
     return True
 
 
-def _reason_code(terminal_class: TerminalClass, cause: CloseCause, reason: Reason | None) -> str:
+def terminal_reason_code(terminal_class: TerminalClass, cause: CloseCause, reason: Reason | None) -> str:
+    """Return the code that a terminal record of this class carries; "" where there is nothing to say."""
     if terminal_class is TerminalClass.COMPLETE:
         return ""
     if terminal_class is TerminalClass.REJECTED:

@@ -7,10 +7,12 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 
 from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
+from receipt_pipeline.core.errors import NotAllowed, NotFound
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.item_outcome import Decision
 from receipt_pipeline.core.job_lifecycle import JobState
-from receipt_pipeline.core.reasons import Reason
+from receipt_pipeline.core.reasons import NOT_FOUND, Reason
+from receipt_pipeline.core.reasons import TASK_DONE as TASK_DONE_ALREADY
 from receipt_pipeline.ledger.effect_tables import consumed, effects, quarantine, review_tasks
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event
@@ -137,8 +139,12 @@ def times_consumed(tx: LedgerTransaction, *, job_id: str, outcome: str = "acted"
     return int(tx.scalar(query.where(consumed.c.outcome == outcome)) or 0)
 
 
-def close_review_task(tx: LedgerTransaction, *, decision_id: str, tenant: str, by: str) -> bool:
-    """Mark a tenant's open task as done by a reviewer; False when there is no such open task."""
+def close_review_task(tx: LedgerTransaction, *, decision_id: str, tenant: str, by: str) -> None:
+    """Mark a tenant's open task as done by a reviewer.
+
+    Raises:
+        NotFound: no such task of this tenant. NotAllowed: TASK.DONE.v1 when it is closed already.
+    """
     written = tx.execute(
         update(review_tasks)
         .where(review_tasks.c.decision_id == decision_id)
@@ -146,11 +152,13 @@ def close_review_task(tx: LedgerTransaction, *, decision_id: str, tenant: str, b
         .where(review_tasks.c.state == TASK_OPEN)
         .values(state=TASK_DONE, closed_at=tx.now())
     )
-    if written.rowcount == 1:
-        row = tx.row(select(review_tasks).where(review_tasks.c.decision_id == decision_id))
-        assert row is not None
-        append_event(
-            tx, EventKind.EFFECT_CHANGED, job_id=row["job_id"], task=decision_id, state=TASK_DONE, by=by
-        )
-        return True
-    return False
+    row = tx.row(
+        select(review_tasks)
+        .where(review_tasks.c.decision_id == decision_id)
+        .where(review_tasks.c.tenant == tenant)
+    )
+    if row is None:
+        raise NotFound(NOT_FOUND, decision_id=decision_id)
+    if written.rowcount == 0:
+        raise NotAllowed(TASK_DONE_ALREADY, decision_id=decision_id, state=row["state"])
+    append_event(tx, EventKind.EFFECT_CHANGED, job_id=row["job_id"], task=decision_id, state=TASK_DONE, by=by)

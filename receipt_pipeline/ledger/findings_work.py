@@ -17,13 +17,14 @@ from receipt_pipeline.ledger.tables import attempts, items, jobs
 def attempts_beyond_budget(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
     """Find jobs that were tried more often than their bounds allow (R078).
 
-    attempts ≤ max_attempts + item_losses_max × items + yields + closing attempts.
+    attempts ≤ max_attempts + item_losses_max × items + yields + closing attempts; one that an operator
+    requeued counts as a yield.
     """
     kinds = (
         select(
             attempts.c.job_id,
             func.count().label("attempts"),
-            func.sum(case((attempts.c.outcome == "yielded", 1), else_=0)).label("yields"),
+            func.sum(case((attempts.c.outcome.in_(["yielded", "requeued"]), 1), else_=0)).label("yields"),
             func.sum(case((attempts.c.kind == "closing", 1), else_=0)).label("closing"),
         )
         .group_by(attempts.c.job_id)

@@ -21,6 +21,9 @@ class EventKind(StrEnum):
     ALIAS_MOVED = "alias_moved"
     ACCEPTED = "accepted"
     REPLAYED = "replayed"
+    RETRIED = "retried"
+    SUPERSEDES = "supersedes"
+    REQUEUED = "requeued"
     CLAIMED = "claimed"
     PHASE_CHANGED = "phase_changed"
     ITEM_FINISHED = "item_finished"
@@ -42,6 +45,8 @@ class EventKind(StrEnum):
     INVESTIGATION_RESOLVED = "investigation_resolved"
     OBJECT_FAULT = "object_fault"
     RESULT_PURGED = "result_purged"
+    RESULT_WITHDRAWN = "result_withdrawn"
+    GRANT_CHANGED = "grant_changed"
     CLASSIFIED_AT_ONCE = "classified_at_once"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from receipt_pipeline.core.completion_receipt import (
     JobFacts,
@@ -13,10 +13,19 @@ from receipt_pipeline.core.completion_receipt import (
     support_document,
 )
 from receipt_pipeline.core.errors import NotFound
+from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.job_lifecycle import JobState
-from receipt_pipeline.core.reasons import NOT_FOUND
+from receipt_pipeline.core.progress import Adjustment
+from receipt_pipeline.core.reasons import NOT_FOUND, RESULT_WITHDRAWN
 from receipt_pipeline.ledger.closing import item_counts
-from receipt_pipeline.ledger.effect_tables import deliveries, effects, investigations, object_checks
+from receipt_pipeline.ledger.effect_tables import (
+    deliveries,
+    effects,
+    investigations,
+    object_checks,
+    quarantine,
+    tombstones,
+)
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.quarantines import open_quarantines
 from receipt_pipeline.ledger.tables import attempts, items, jobs
@@ -27,6 +36,7 @@ AUDIENCES = {
     "engineering": engineering_document,
 }
 LIST_MAX = 1_000
+WITHDRAW = "withdraw"
 
 
 def read_own_job(tx: LedgerTransaction, job_id: str, *, tenant: str | None) -> dict[str, Any]:
@@ -63,7 +73,38 @@ def read_facts(tx: LedgerTransaction, job_id: str, *, tenant: str | None = None)
         quarantined=bool(open_quarantines(tx, job_id)),
         object_outcome=outcome,
         read_at=tx.now(),
+        adjustments=read_adjustments(tx, job_id),
+        children=_ids_where(tx, jobs.c.parent_job_id == job_id),
+        supersedes=_ids_where(tx, jobs.c.superseded_by == job_id),
+        withdrawn=is_withdrawn(tx, job),
     )
+
+
+def _ids_where(tx: LedgerTransaction, condition: Any) -> list[str]:
+    query = select(jobs.c.job_id).where(condition).order_by(jobs.c.submitted_at, jobs.c.job_id)
+    return [str(row["job_id"]) for row in tx.rows(query)]
+
+
+def read_adjustments(tx: LedgerTransaction, job_id: str) -> list[Adjustment]:
+    """Return which items got their class by another way than a worker's checkpoint, counted by reason."""
+    query = (
+        select(items.c.item_class, items.c.reason_code, func.count().label("n"))
+        .where(items.c.job_id == job_id)
+        .where(items.c.item_class.is_not(None))
+        .where(items.c.written_epoch.is_(None))
+        .group_by(items.c.item_class, items.c.reason_code)
+        .order_by(items.c.item_class, items.c.reason_code)
+    )
+    return [Adjustment(ItemClass(row["item_class"]), row["reason_code"], row["n"]) for row in tx.rows(query)]
+
+
+def is_withdrawn(tx: LedgerTransaction, job: dict[str, Any]) -> bool:
+    """Tell whether a recorded decision gave the job's result up: divergent outputs, or a lost object."""
+    decided = select(quarantine.c.quarantine_id).where(quarantine.c.job_id == job["job_id"])
+    if tx.row(decided.where(quarantine.c.resolution == WITHDRAW)):
+        return True
+    buried = select(tombstones.c.object_key).where(tombstones.c.object_key == job["result_key"])
+    return tx.row(buried.where(tombstones.c.reason == RESULT_WITHDRAWN.code)) is not None
 
 
 def read_status(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from receipt_pipeline.core.errors import LeaseLost
+from receipt_pipeline.core.errors import LeaseLost, NotAllowed
 from receipt_pipeline.core.job_lifecycle import JOB_TRANSITIONS, JobEvent, JobState
 from receipt_pipeline.core.leases import FencingToken
 from receipt_pipeline.core.reasons import IDENTITY_RETIRED
@@ -20,6 +20,7 @@ from receipt_pipeline.ledger.effect_tables import investigations
 from receipt_pipeline.ledger.endings import cancel_job, expire_job
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
 from receipt_pipeline.ledger.losses import close_for_identity, hold_unknown_effect, lose_lease, yield_job
+from receipt_pipeline.ledger.requeue import requeue_job
 from receipt_pipeline.ledger.tables import attempts, events, items, jobs
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows, job_row, snapshot
@@ -82,6 +83,7 @@ APPLY: dict[JobEvent, Callable[[LedgerTransaction, dict[str, Any]], Any]] = {
     JobEvent.HOLD: lambda tx, job: hold_unknown_effect(tx, job, limits=LIMITS),
     JobEvent.COMMIT_RESULT: commit_another_result,
     JobEvent.CLOSE_FAILED: lambda tx, job: close_without_result(tx, token_of(job), limits=LIMITS),
+    JobEvent.REQUEUE: lambda tx, job: requeue_job(tx, job_id=job["job_id"], by="operations"),
     JobEvent.CANCEL: lambda tx, job: cancel_job(tx, job_id=job["job_id"], limits=LIMITS),
 }
 OUTSIDE = [pair for pair in itertools.product(JobState, JobEvent) if pair not in JOB_TRANSITIONS]
@@ -93,12 +95,12 @@ def named(pair: tuple[JobState, JobEvent]) -> str:
 
 
 def apply(ledger: Ledger, event: JobEvent, job: dict[str, Any]) -> Any:
-    """Let the event happen to the job; a lost lease counts as an answer."""
+    """Let the event happen to the job; a lost lease or a refusal counts as an answer."""
     try:
         with ledger.transaction() as tx:
             return APPLY[event](tx, job)
-    except LeaseLost:
-        return LeaseLost
+    except (LeaseLost, NotAllowed) as refusal:
+        return type(refusal)
 
 
 @pytest.mark.parametrize("pair", OUTSIDE, ids=named)

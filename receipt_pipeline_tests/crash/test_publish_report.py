@@ -257,6 +257,7 @@ def test_a_damaged_report_is_set_aside_and_built_anew(accountant: Accountant) ->
     with pytest.raises(ReportFault) as refused:
         read_published(accountant)
     assert refused.value.reason is REPORT_UNREADABLE
+    assert REPORT_UNREADABLE.code == "REPORT.UNREADABLE.v1"
     published = publish_report(accountant)
     assert "the published file was damaged" in published.notices[0]
     assert read_published(accountant)["accepted"] == 1

@@ -37,6 +37,7 @@ ORDERS: dict[str, tuple[set[str] | frozenset[str], Order]] = {
         ),
     ),
     "cancel": ({"submitter", "operator"}, lambda it, home, job_id: it.cancel(job_id)),
+    "requeue": ({"operator"}, lambda it, home, job_id: it.requeue(job_id)),
     "approve": ({"operator"}, lambda it, home, job_id: it.approve_release("2026-11")),
     "promote": ({"operator"}, lambda it, home, job_id: it.promote_release("2026-11", alias="other")),
     "retire": ({"operator"}, lambda it, home, job_id: it.retire_release("2026-10")),
@@ -103,7 +104,7 @@ def test_a_role_that_may_give_an_order_is_enough_by_itself(home: OpenedHome, nam
 
 
 @pytest.mark.requirement("R023")
-@pytest.mark.parametrize("name", ["status", "result", "cancel"])
+@pytest.mark.parametrize("name", ["status", "result", "cancel", "requeue"])
 def test_another_tenants_id_is_answered_like_an_unknown_one(home: OpenedHome, name: str) -> None:
     order = ORDERS[name][1]
     other = acting(home, tenant="globex")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.query import read_published, reading_report, run_query
 from receipt_pipeline.accounting.report_document import report_document
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.core.errors import InputRefused, ReportFault
-from receipt_pipeline.core.reasons import REPORT_SQL, REPORT_UNREADABLE
+from receipt_pipeline.core.errors import InputRefused, NotFound
+from receipt_pipeline.core.reasons import REPORT_NONE, REPORT_SQL
 from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.investigations import InvestigationKind
@@ -266,10 +267,12 @@ def test_a_refused_query_says_why_and_changes_nothing(
 
 
 def test_without_a_report_the_reader_is_told_so(accountant: Accountant) -> None:
-    with pytest.raises(ReportFault) as refused:
-        run_query(accountant, "SELECT 1")
-    assert refused.value.reason is REPORT_UNREADABLE
-    assert REPORT_UNREADABLE.code == "REPORT.UNREADABLE.v1"
+    readers: list[Callable[[Accountant], Any]] = [read_published, lambda its: run_query(its, "SELECT 1")]
+    for read in readers:
+        with pytest.raises(NotFound) as refused:
+            read(accountant)
+        assert refused.value.reason is REPORT_NONE
+        assert REPORT_NONE.code == "REPORT.NONE.v1"
     assert matches(accountant) == [("", "report_unreadable")]
 
 

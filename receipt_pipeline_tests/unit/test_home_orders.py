@@ -1,0 +1,81 @@
+"""Orders whose answer depends on what was done before: a task done twice, the last release, a repair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from receipt_pipeline.core.errors import NotAllowed, NotFound
+from receipt_pipeline.core.item_outcome import Decision
+from receipt_pipeline.home import passes
+from receipt_pipeline.ledger.consume import make_review_tasks
+from receipt_pipeline.reconciliation.repair import ReconcileSummary
+from receipt_pipeline.reconciliation.services import Reconciler
+from receipt_pipeline_tests import builders
+from receipt_pipeline_tests.conformance.ledger_rows import job_row
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
+
+
+@pytest.fixture
+def home(
+    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> OpenedHome:
+    """An empty home."""
+    return open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
+
+
+def test_a_task_that_is_done_already_is_said_to_be_done(home: OpenedHome) -> None:
+    job = builders.a_succeeded_job(home.services.ledger, builders.an_outcome(Decision.REVIEW))
+    with home.services.ledger.transaction() as tx:
+        make_review_tasks(tx, job_row(home.services.ledger, job.token.job_id))
+    (task,) = home.services.review_tasks(only_open=True)
+    home.services.finish_review_task(task["decision_id"])
+    with pytest.raises(NotAllowed) as again:
+        home.services.finish_review_task(task["decision_id"])
+    assert (again.value.reason.code, again.value.facts["state"]) == ("TASK.DONE.v1", "done")
+    with pytest.raises(NotFound):
+        home.services.finish_review_task("sha256:00")
+
+
+def test_the_last_live_release_is_retired_only_by_force(home: OpenedHome) -> None:
+    home.services.retire_release("2026-10")
+    with pytest.raises(NotAllowed) as refused:
+        home.services.retire_release("2026-11")
+    assert refused.value.reason.code == "RELEASE.LAST_LIVE.v1"
+    assert [row["name"] for row in home.services.releases() if row["retired_at"] is None] == ["2026-11"]
+    home.services.retire_release("2026-11", even_the_last=True)
+    assert [row["name"] for row in home.services.releases() if row["retired_at"] is None] == []
+
+
+def test_a_requeue_says_whom_it_fenced_and_what_stays(home: OpenedHome) -> None:
+    job_id = home.submit("job", items=2)
+    unclaimed = home.services.requeue(job_id)
+    assert (unclaimed["changed"], unclaimed["fenced"]) == (False, None)
+    assert "nothing was changed" in unclaimed["sentence"]
+    builders.claimed(home.services.ledger, job_id)
+    did = home.services.requeue(job_id)
+    assert (did["changed"], did["fenced"], did["lease_epoch"]) == (
+        True,
+        builders.WORKER,
+        {"before": 1, "now": 2},
+    )
+    assert (did["state"], did["phase"], did["next_action"]) == ("running", "queued", "wait")
+    assert f"{builders.WORKER} is fenced" in did["sentence"]
+
+
+@pytest.mark.requirement("R112")
+def test_only_a_person_gives_held_jobs_a_new_closing_bound(
+    home: OpenedHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granted: list[bool] = []
+
+    def noted(reconciler: Reconciler, **given: bool) -> ReconcileSummary:
+        granted.append(given["granted"])
+        return ReconcileSummary()
+
+    monkeypatch.setattr(passes, "reconcile", noted)
+    home.services.reconcile_everything()
+    home.services.reconcile_everything(by_person=True)
+    assert granted == [False, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from typing import Any
 
 from sqlalchemy import and_, distinct, exists, func, select
@@ -44,6 +45,7 @@ def build_document(tx: LedgerTransaction, facts: Facts) -> dict[str, Any]:
         "expired": len(sets.expired),
         "canceled": len(sets.canceled),
         "retried": _retried(tx, facts),
+        "attempts": _attempts(tx, facts),
         "unresolved": len(facts.unresolved),
         "unresolved_items": facts.unresolved_items,
         "missing_terminal": list(facts.unresolved),
@@ -109,6 +111,18 @@ def _retried(tx: LedgerTransaction, facts: Facts) -> int:
         .distinct()
     )
     return len(set(tx.execute(query).scalars()) & facts.sets.accepted)
+
+
+def _attempts(tx: LedgerTransaction, facts: Facts) -> dict[str, int]:
+    """Count the closed attempts of the accepted jobs by outcome; `lost` counts workers that vanished."""
+    query = select(attempts.c.job_id, attempts.c.outcome, func.count().label("n")).group_by(
+        attempts.c.job_id, attempts.c.outcome
+    )
+    counts: Counter[str] = Counter({"committed": 0, "failed": 0, "lost": 0, "yielded": 0})
+    for row in tx.rows(query.where(attempts.c.outcome.is_not(None))):
+        if row["job_id"] in facts.sets.accepted:
+            counts[row["outcome"]] += row["n"]
+    return dict(sorted(counts.items()))
 
 
 def _notifications(tx: LedgerTransaction) -> dict[str, int]:

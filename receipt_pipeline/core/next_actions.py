@@ -248,6 +248,8 @@ def governing_code(standing: JobStanding) -> str:
     if standing.terminal_class is TerminalClass.PARTIAL:
         left = standing.counts.get(ItemClass.UNRESOLVED, 0) + standing.counts.get(ItemClass.EXPIRED, 0)
         return ITEMS_UNRESOLVED.code if left else ITEMS_REJECTED.code
+    if standing.terminal_class is TerminalClass.ATTEMPTS_EXHAUSTED:
+        return ATTEMPTS_EXHAUSTED.code  # Whatever made the tries vain: a person looks before the next one.
     return standing.reason_code
 
 

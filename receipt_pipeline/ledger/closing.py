@@ -167,6 +167,8 @@ def write_terminal(
     counts = item_counts(tx, job_id)
     assert balances(requested=job["items_requested"], counts=counts), (job_id, counts)
     state, terminal_class = terminal_outcome(counts, cause, object_verified=result is not None)
+    if terminal_class is TerminalClass.ATTEMPTS_EXHAUSTED:
+        reason = reason or _why_unresolved(tx, job_id)
     code = terminal_reason_code(terminal_class, cause, reason)
     now = tx.now()
     served = result if state is JobState.SUCCEEDED else None
@@ -218,6 +220,13 @@ def terminal_reason_code(terminal_class: TerminalClass, cause: CloseCause, reaso
     if given is None and terminal_class is TerminalClass.ATTEMPTS_EXHAUSTED:
         given = ATTEMPTS_EXHAUSTED  # Every item was worked off, and none of them came to an outcome.
     return given.code if given else ""
+
+
+def _why_unresolved(tx: LedgerTransaction, job_id: str) -> Reason:
+    """Return what all unresolved items have in common; the class says already that the tries are spent."""
+    query = select(items.c.reason_code).where(items.c.job_id == job_id).distinct()
+    codes = tx.rows(query.where(items.c.item_class == ItemClass.UNRESOLVED))
+    return REASONS.get(codes[0]["reason_code"], ATTEMPTS_EXHAUSTED) if len(codes) == 1 else ATTEMPTS_EXHAUSTED
 
 
 def _awaits_effects(job: dict[str, Any], *, published: bool) -> bool:

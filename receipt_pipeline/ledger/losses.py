@@ -13,7 +13,6 @@ from receipt_pipeline.core.job_lifecycle import HELD_PHASES, CloseCause, JobStat
 from receipt_pipeline.core.leases import FencingToken
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import (
-    ATTEMPTS_EXHAUSTED,
     RESULT_MISMATCH,
     STALE_LEASE,
     UPLOAD_FAILED,
@@ -238,7 +237,7 @@ def exhaust(
         return
     cause = CloseCause.PUBLICATION if certain else CloseCause.EXHAUSTED
     still_open = (jobs.c.state == JobState.RUNNING) & jobs.c.lease_owner.is_(None)
-    given = reason if certain else ATTEMPTS_EXHAUSTED
+    given = reason if certain else None
     closed = write_terminal(tx, job=job, guard=still_open, cause=cause, reason=given, limits=limits)
     assert closed, "the row was locked"
 

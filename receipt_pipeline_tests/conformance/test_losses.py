@@ -12,11 +12,13 @@ from receipt_pipeline.core.reasons import (
     IDENTITY_MISMATCH,
     UPLOAD_FAILED,
     UPLOAD_UNKNOWN,
+    WORKER_LOST,
     Reason,
 )
 from receipt_pipeline.core.retries import FailureClass
 from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary
 from receipt_pipeline.ledger.claim import AttemptKind, ClaimedJob, ClaimRefused, claim_job
+from receipt_pipeline.ledger.commit import close_without_result
 from receipt_pipeline.ledger.effect_tables import investigations
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import resolve_investigation
@@ -145,11 +147,26 @@ def test_a_failure_between_items_spends_the_budget_to_its_end(ledger: Ledger, cl
     fail(ledger, job)
     row = job_row(ledger, job.token.job_id)
     assert (row["state"], row["terminal_class"]) == ("failed", "attempts_exhausted")
-    assert row["reason_code"] == "ATTEMPTS.EXHAUSTED.v1"
+    assert row["reason_code"] == "ENGINE.OCR_UNAVAILABLE.v1"
     assert item_classes(ledger, job.token.job_id) == ["unresolved", "unresolved"]
     [question] = open_questions(ledger, job.token.job_id)
     assert question["evidence"]["item_ids"] == ["r-001", "r-002"]
     assert_invariants(ledger, LIMITS)
+
+
+def test_an_exhausted_job_names_why_when_all_its_items_say_the_same(ledger: Ledger, clock: FakeClock) -> None:
+    codes = []
+    for other in (WORKER_LOST, TRANSIENT):
+        job = builders.a_claimed_job(ledger, items=2)
+        for reason in (WORKER_LOST, other):
+            for _ in range(LIMITS.item_losses_max):
+                begin(ledger, job, 0 if reason is WORKER_LOST and job.items[0]["item_class"] is None else 1)
+                fail(ledger, job, FailureClass.WORKER_LOST, reason)
+                job = after_pause(ledger, clock, job)
+        with ledger.transaction() as tx:
+            close_without_result(tx, job.token, limits=LIMITS)
+        codes.append(job_row(ledger, job.token.job_id)["reason_code"])
+    assert codes == ["WORKER.LOST.v1", "ATTEMPTS.EXHAUSTED.v1"]
 
 
 def test_an_exhausted_job_that_kept_something_is_left_to_a_closing_attempt(

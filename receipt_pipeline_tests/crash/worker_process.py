@@ -37,6 +37,7 @@ class WorkerOrder:
         sent: the signal that the process sends itself there, unless it stalls there for `stalls_s`.
         dies_at_commit: end in that transaction, after its statements and before its COMMIT; 0 never.
         yields_after: ask to stop once so many scans were classified; 0 never.
+        poison: the scan that kills any process that begins to read it; b"" for none.
     """
 
     ledger_url: str
@@ -50,6 +51,7 @@ class WorkerOrder:
     stalls_s: float = 0.0
     dies_at_commit: int = 0
     yields_after: int = 0
+    poison: bytes = b""
     owner: str = "worker-a"
     limits: ServiceLimits = field(default_factory=ServiceLimits)
 
@@ -99,7 +101,7 @@ def _work(order: WorkerOrder) -> None:
     ledger = open_ledger(order.ledger_url, clock=FakeClock(order.now))
     if order.dies_at_commit:
         _die_at_commit(ledger, order.dies_at_commit)
-    chain = ScriptedChain(tally=order.tally)
+    chain = ScriptedChain(tally=order.tally, on_classify=lambda data: _swallow(order, data))
     worker = Worker(
         ledger=ledger,
         objects=LocalObjectStore(order.store),
@@ -110,6 +112,11 @@ def _work(order: WorkerOrder) -> None:
     )
     work_group(worker, wave_id="", job_ids=order.job_ids)
     ledger.close()
+
+
+def _swallow(order: WorkerOrder, data: bytes) -> None:
+    if data == order.poison:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _die_at_commit(ledger: Ledger, number: int) -> None:

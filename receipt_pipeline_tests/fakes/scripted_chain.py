@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ class ScriptedChain:
         self.duplicates[data] = duplicate_bytes
         if self.tally is not None:
             with self.tally.open("ab") as file:
-                file.write(data + b"\n")
+                file.write(base64.b64encode(data) + b"\n")
         self.on_classify(data)
         answer = self.answers.get(data)
         if isinstance(answer, Exception):
@@ -59,4 +60,5 @@ class ScriptedChain:
 
 def invocations_in(tally: Path) -> Counter[bytes]:
     """Return how often each scan was classified, by every process that wrote to the tally."""
-    return Counter(tally.read_bytes().splitlines()) if tally.exists() else Counter()
+    lines = tally.read_bytes().splitlines() if tally.exists() else []
+    return Counter(base64.b64decode(line) for line in lines)

@@ -47,6 +47,7 @@ from receipt_pipeline_tests.builders import (
 from receipt_pipeline_tests.fakes.accounted_home import an_accountant, an_outcome_of
 from receipt_pipeline_tests.fakes.effects_home import an_event, effects_home, rows_of, the_job
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.field.cases import case
 
 pytestmark = pytest.mark.field
 
@@ -90,12 +91,6 @@ print(json.dumps({name: run_query(accountant, query) for name, query in queries.
 def services(ledger: Ledger, tmp_path: Path) -> EffectServices:
     """Effects over this test's own ledger and folder."""
     return effects_home(ledger, tmp_path)
-
-
-def case(shared: Path, number: str) -> Path:
-    """Return the folder of a case."""
-    (folder,) = (shared / "cases").glob(f"{number}-*")
-    return folder
 
 
 def rows_of_manifest(folder: Path) -> list[JobRequest]:

@@ -13,19 +13,17 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.intake.copying import FolderScans
-from receipt_pipeline.intake.delivery import Arrival, Delivered, deliver
+from receipt_pipeline.intake.delivery import Delivered
 from receipt_pipeline.intake.inbox import sweep_inbox
 from receipt_pipeline.intake.services import Intake
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.objects.store import scan_key
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.field.cases import case, hand_in, ours, with_limits
 from receipt_pipeline_tests.intake_home import (
-    PRINCIPAL,
     acknowledgements,
     an_intake,
-    as_bytes,
     batch_bytes,
     drop,
     hex_digest,
@@ -52,33 +50,6 @@ def place(intake: Intake) -> Path:
     return folder
 
 
-def case(shared: Path, number: str) -> Path:
-    (folder,) = (shared / "cases").glob(f"{number}-*")
-    return folder
-
-
-def ours(data: bytes) -> bytes:
-    """Rename a case's fields to the contract's; values, and what is odd about the text, stay."""
-    text = data.decode()
-    for theirs, name in (
-        ('"manifest_version": 1', '"contract": "receipt-batch/v1"'),
-        ('"batch"', '"note"'),
-        ('"items"', '"rows"'),
-        ('"model": "risk-model@pinned-A", ', ""),
-        ('"model": "risk-model@pinned-A",', ""),
-        ('"policy": "policy-r1"', '"release": "production"'),
-        ('"policy": "policy-r2"', '"release": "2026-11"'),
-    ):
-        text = text.replace(theirs, name)
-    return text.encode()
-
-
-def with_limits(data: bytes) -> bytes:
-    """Return a whole case manifest as a batch, its queue age put where the contract has it."""
-    document = json.loads(ours(data))
-    return as_bytes(document | {"limits": {"max_queue_age_s": document.pop("max_queue_age_seconds")}})
-
-
 def bring(shared: Path, number: str, place: Path, *names: str) -> Path:
     """Copy a case's scans into the drop folder, or only the named ones; returns the case's folder."""
     folder = case(shared, number)
@@ -86,10 +57,6 @@ def bring(shared: Path, number: str, place: Path, *names: str) -> Path:
         if not names or scan.name in names:
             (place / scan.name).write_bytes(scan.read_bytes())
     return folder
-
-
-def hand_in(intake: Intake, document: bytes, folder: Path, *, suffix: str = ".json") -> Delivered:
-    return deliver(intake, document, Arrival(PRINCIPAL, FolderScans(folder), "test", "case"), suffix=suffix)
 
 
 def keys(intake: Intake) -> list[str]:

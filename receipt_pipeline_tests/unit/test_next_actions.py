@@ -179,6 +179,13 @@ def test_a_partial_result_whose_items_were_all_refused_asks_for_better_scans_onl
     assert (governing_code(retried), next_action(retried)) == ("JOB.RETRIED.v1", NextAction.FOLLOW_CHILD)
 
 
+def test_whatever_made_the_tries_vain_a_person_looks_first() -> None:
+    vain = JobStanding(
+        JobState.FAILED, Phase.CLOSED, TerminalClass.ATTEMPTS_EXHAUSTED, "WORKER.LOST.v1", count_classes(())
+    )
+    assert next_action(vain) is NextAction.READ_INVESTIGATION
+
+
 def test_a_reason_of_a_later_version_asks_for_an_upgrade() -> None:
     later = JobStanding(
         JobState.FAILED, Phase.CLOSED, TerminalClass.TIMED_OUT, "LATER.REASON.v9", count_classes(())

@@ -50,6 +50,7 @@ REPORT_KEYS = [
     "expired",
     "canceled",
     "retried",
+    "attempts",
     "unresolved",
     "unresolved_items",
     "missing_terminal",
@@ -115,6 +116,10 @@ def recount(services: EffectServices) -> dict[str, Any]:
         "terminal": sum(map(len, by_state.values())),
         **{state: len(ids) for state, ids in by_state.items()},
         "retried": len(retried),
+        "attempts": {
+            outcome: sum(row["outcome"] == outcome for row in tries)
+            for outcome in ("committed", "failed", "lost", "yielded")
+        },
         "unresolved_items": sum(
             row["item_class"] == "unresolved" for row in rows_of(services, select(items))
         ),

@@ -315,7 +315,7 @@ def test_a_job_whose_only_item_never_came_to_an_outcome_says_so(bench: WorkerBen
     assert (job["state"], job["terminal_class"], job["reason_code"]) == (
         "failed",
         "attempts_exhausted",
-        "ATTEMPTS.EXHAUSTED.v1",
+        "ENGINE.OCR_UNAVAILABLE.v1",
     )
     assert bench.stored_results(job_id) == []
 

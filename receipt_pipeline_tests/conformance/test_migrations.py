@@ -12,14 +12,14 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from receipt_pipeline.ledger import effect_tables
+from receipt_pipeline.ledger import effect_tables, operation_tables
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.tables import metadata
 
 PROCESSES = 2
-HEAD = "0002"
+HEAD = "0003"
 
-assert effect_tables.effects.metadata is metadata
+assert effect_tables.effects.metadata is operation_tables.alerts.metadata is metadata
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import event
+from ulid import ULID
 
 from receipt_pipeline.core.errors import LedgerUnavailable
 from receipt_pipeline.core.reasons import LEDGER_UNAVAILABLE
@@ -37,12 +39,22 @@ class HostClock:
         return dt.datetime.now(dt.UTC)
 
 
+# Every transaction asks for the time several times, so the question is kept as text.
+_NEWEST_EVENT_AT = f"SELECT {events.c.at.name} FROM {events.name} ORDER BY {events.c.seq.name} DESC LIMIT 1"
+
+# Makes a time-sortable number of a moment.
+NumberSource = Callable[[dt.datetime], ULID]
+
+
 class LedgerTransaction:
     """One transaction: statements in, rows out, and the only clock that decides."""
 
-    def __init__(self, connection: sa.Connection, clock: Clock | None) -> None:
+    def __init__(
+        self, connection: sa.Connection, clock: Clock | None, numbers: NumberSource = ULID.from_datetime
+    ) -> None:
         self._connection = connection
         self._clock = clock
+        self._numbers = numbers
 
     @property
     def skips_locked_rows(self) -> bool:
@@ -84,21 +96,29 @@ class LedgerTransaction:
                 sa.text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)")
             ).scalar()
             return EPOCH + int(micros or 0) * MICROSECOND
-        newest = self._connection.execute(
-            sa.select(events.c.at).order_by(events.c.seq.desc()).limit(1)
-        ).scalar()
+        micros = self._connection.exec_driver_sql(_NEWEST_EVENT_AT).scalar()
         now = self._clock.now()
-        return now if newest is None or now >= newest else newest
+        return now if micros is None else max(now, EPOCH + int(micros) * MICROSECOND)
+
+    def new_number(self) -> ULID:
+        """Return a number that no other has, sortable by the ledger's time."""
+        return self._numbers(self.now())
 
 
 class Ledger:
     """The one ledger: every door and service is handed it, nobody else opens the database."""
 
     def __init__(
-        self, engine: sa.Engine, *, clock: Clock | None, begin_tries_max: int = BEGIN_TRIES_MAX
+        self,
+        engine: sa.Engine,
+        *,
+        clock: Clock | None,
+        begin_tries_max: int = BEGIN_TRIES_MAX,
+        numbers: NumberSource = ULID.from_datetime,
     ) -> None:
         self.engine = engine
         self._clock = clock
+        self._numbers = numbers
         self._begin_tries_max = begin_tries_max
 
     @contextmanager
@@ -110,7 +130,7 @@ class Ledger:
         """
         with self._connected(read_only=False) as connection:
             try:
-                yield LedgerTransaction(connection, self._clock)
+                yield LedgerTransaction(connection, self._clock, self._numbers)
                 connection.commit()
             except BaseException as error:
                 connection.rollback()
@@ -123,7 +143,7 @@ class Ledger:
         """Open a reading transaction: one snapshot, never behind the writer."""
         with self._connected(read_only=True) as connection:
             try:
-                yield LedgerTransaction(connection, self._clock)
+                yield LedgerTransaction(connection, self._clock, self._numbers)
             except sa.exc.DatabaseError as error:
                 if _is_away(error):
                     raise _unavailable(error) from error
@@ -209,11 +229,23 @@ def open_ledger(
     return Ledger(engine, clock=clock, begin_tries_max=begin_tries_max)
 
 
+def engine_over(connection: sqlite3.Connection) -> sa.Engine:
+    """Return an engine that runs every transaction on this one connection, opened in autocommit."""
+    return _with_ledger_habits(
+        sa.create_engine("sqlite://", creator=lambda: connection, poolclass=sa.StaticPool), BUSY_TIMEOUT_MS
+    )
+
+
 def _sqlite_engine(url: str, busy_timeout_ms: int) -> sa.Engine:
     path = sa.make_url(url).database
     if path and path != ":memory:":
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    engine = sa.create_engine(url, connect_args={"timeout": busy_timeout_ms / 1000, "isolation_level": None})
+    arguments = {"timeout": busy_timeout_ms / 1000, "isolation_level": None}
+    return _with_ledger_habits(sa.create_engine(url, connect_args=arguments), busy_timeout_ms)
+
+
+def _with_ledger_habits(engine: sa.Engine, busy_timeout_ms: int) -> sa.Engine:
+    """Let every connection wait, sync and check as the ledger needs it, and every writer begin as one."""
 
     @event.listens_for(engine, "connect")
     def _pragmas(dbapi_connection: Any, _record: Any) -> None:

@@ -28,22 +28,27 @@ class Finding:
     Attributes:
         name: the same in checks, investigations and documentation.
         meaning: one sentence that says what a row of it means.
-        query_text: the SQL that finds the rows, runnable as it stands on this ledger's database.
         rows: the offenders, `job_id` first.
+        query: what found them, for the database of `dialect`.
     """
 
     name: str
     meaning: str
-    query_text: str
     rows: list[dict[str, Any]]
+    query: Query
+    dialect: sa.Dialect
+
+    @property
+    def query_text(self) -> str:
+        """Return the SQL that finds the rows, runnable as it stands on this ledger's database."""
+        return str(self.query.compile(dialect=self.dialect, compile_kwargs={"literal_binds": True}))
 
 
 def find(tx: LedgerTransaction, *, name: str, meaning: str, query: Query) -> Finding:
     """Run a query and keep its text with what it found."""
     result = tx.execute(query)
-    dialect = result.context.dialect
-    text = str(query.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
-    return Finding(name, meaning, text, [dict(row) for row in result.mappings()])
+    rows = [dict(row) for row in result.mappings()]
+    return Finding(name, meaning, rows, query, result.context.dialect)
 
 
 def is_terminal() -> ColumnElement[bool]:

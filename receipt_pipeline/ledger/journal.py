@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import insert, select, update
-from ulid import ULID
+from sqlalchemy import bindparam, insert, select, update
 
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.tables import events, jobs
@@ -50,6 +49,11 @@ class EventKind(StrEnum):
     CLASSIFIED_AT_ONCE = "classified_at_once"
 
 
+# Built once: nothing is executed more often.
+_APPEND = insert(events)
+_POINT_AT = update(jobs).where(jobs.c.job_id == bindparam("of_job"))
+
+
 def append_event(
     tx: LedgerTransaction,
     kind: EventKind,
@@ -67,16 +71,13 @@ def append_event(
         # The number is drawn under the job's lock: otherwise a slower writer that drew the lower
         # one would commit last, and a reader that saw the higher one would never look again.
         tx.execute(select(jobs.c.job_id).where(jobs.c.job_id == job_id).with_for_update(key_share=True))
-    result = tx.execute(
-        insert(events).values(
-            job_id=job_id, tenant=tenant, kind=kind, lease_epoch=lease_epoch, at=tx.now(), data=_plain(data)
-        )
-    )
+    row = {"job_id": job_id, "tenant": tenant, "kind": kind, "lease_epoch": lease_epoch}
+    result = tx.execute(_APPEND, row | {"at": tx.now(), "data": _plain(data)})
     inserted = result.inserted_primary_key
     assert inserted is not None
     seq = int(inserted[0])
     if job_id is not None:
-        tx.execute(update(jobs).where(jobs.c.job_id == job_id).values(latest_seq=seq))
+        tx.execute(_POINT_AT, {"of_job": job_id, "latest_seq": seq})
     return seq
 
 
@@ -86,4 +87,4 @@ def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def new_id(tx: LedgerTransaction, prefix: str) -> str:
     """Return a time-sortable id, `<prefix>_` and a ULID in lower case, timed by the ledger."""
-    return f"{prefix}_{str(ULID.from_datetime(tx.now())).lower()}"
+    return f"{prefix}_{str(tx.new_number()).lower()}"

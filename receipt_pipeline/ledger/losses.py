@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
 from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.item_classes import KEPT_CLASSES, ItemClass
@@ -37,12 +37,15 @@ from receipt_pipeline.ledger.tables import items, jobs
 PUBLICATION_FAILURES = frozenset({UPLOAD_FAILED, RESULT_MISMATCH})
 
 
+# Built once: most transactions begin with one of them. Not FOR UPDATE: rows that refer to the job are
+# written before its lock is asked for, and two transactions that did so would wait for each other.
+_READ_JOB = select(jobs).where(jobs.c.job_id == bindparam("wanted"))
+_LOCK_JOB = _READ_JOB.with_for_update(key_share=True)
+
+
 def read_job(tx: LedgerTransaction, job_id: str, *, lock: bool = False) -> dict[str, Any] | None:
     """Return the job's row, locked for this transaction where the database locks rows."""
-    query = select(jobs).where(jobs.c.job_id == job_id)
-    # Not FOR UPDATE: rows that refer to the job are written before its lock is asked for, and two
-    # transactions that did so would wait for each other.
-    return tx.row(query.with_for_update(key_share=True) if lock else query)
+    return tx.row(_LOCK_JOB if lock else _READ_JOB, {"wanted": job_id})
 
 
 def fail_attempt(

@@ -35,6 +35,10 @@ def never_stop() -> bool:
     return False
 
 
+# Is handed a heartbeat's beat, lets it beat from then on, and returns what ends that.
+StartBeating = Callable[[Callable[[], None]], Callable[[], None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Worker:
     """Services, limits and identity of one worker.
@@ -45,6 +49,7 @@ class Worker:
         monotonic: seconds that never go back, for slices, beats and the watchdog.
         stop_asked: whether the worker should yield at its next item boundary.
         end_process: what the watchdog does when no progress was made for too long.
+        start_beating: what makes heartbeats beat; None for a thread of their own.
     """
 
     ledger: Ledger
@@ -56,6 +61,7 @@ class Worker:
     monotonic: Callable[[], float] = time.monotonic
     stop_asked: Callable[[], bool] = never_stop
     end_process: Callable[[], None] = end_own_process
+    start_beating: StartBeating | None = None
 
 
 class Outcome(StrEnum):

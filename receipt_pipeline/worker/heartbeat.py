@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 from receipt_pipeline.core.errors import LedgerUnavailable
@@ -25,7 +26,7 @@ def resume_all() -> None:
 
 
 class Heartbeat:
-    """A thread that beats every `heartbeat_s` by absolute due times, while a group of jobs is worked off.
+    """Beats every `heartbeat_s` by absolute due times, in a thread, while a group of jobs is worked off.
 
     Liveness only: the lease epoch stays the authority. Without an item boundary, a page or a step of
     the publication for `item_timeout_s` it renews nothing any more and the watchdog ends the process,
@@ -41,7 +42,7 @@ class Heartbeat:
         self._wave_id = wave_id
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._stop_beating: Callable[[], None] = lambda: None
         self._token: FencingToken | None = None
         self._progressed_at = worker.monotonic()
         self._refused = False
@@ -50,14 +51,24 @@ class Heartbeat:
 
     def __enter__(self) -> Heartbeat:
         self.beat()
-        self._thread.start()
+        start = self._worker.start_beating or self._start_thread
+        self._stop_beating = start(self.beat)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stopped.set()
-        self._thread.join()
+        self._stop_beating()
+
+    def _start_thread(self, beat: Callable[[], None]) -> Callable[[], None]:
+        thread = threading.Thread(target=self._run, args=(beat,), name="heartbeat", daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            self._stopped.set()
+            thread.join()
+
+        return stop
 
     def watch(self, token: FencingToken) -> None:
         """Renew this claim from now on, and watch its progress."""
@@ -116,9 +127,9 @@ class Heartbeat:
                 self._refused = True
             self._wave_closed = self._wave_closed or not wave_open
 
-    def _run(self) -> None:
+    def _run(self, beat: Callable[[], None]) -> None:
         period_s = self._worker.limits.heartbeat_s
         due = self._worker.monotonic() + period_s
         while not self._stopped.wait(max(0.0, due - self._worker.monotonic())):
-            self.beat()
+            beat()
             due = max(due + period_s, self._worker.monotonic())

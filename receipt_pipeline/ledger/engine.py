@@ -39,7 +39,7 @@ class HostClock:
         return dt.datetime.now(dt.UTC)
 
 
-# Every transaction asks for the time several times, so the question is kept as text.
+# Every transaction asks for the time, so the question is kept as text.
 _NEWEST_EVENT_AT = f"SELECT {events.c.at.name} FROM {events.name} ORDER BY {events.c.seq.name} DESC LIMIT 1"
 
 # Makes a time-sortable number of a moment.
@@ -55,6 +55,7 @@ class LedgerTransaction:
         self._connection = connection
         self._clock = clock
         self._numbers = numbers
+        self._not_before: dt.datetime | None = None
 
     @property
     def skips_locked_rows(self) -> bool:
@@ -96,9 +97,12 @@ class LedgerTransaction:
                 sa.text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)")
             ).scalar()
             return EPOCH + int(micros or 0) * MICROSECOND
-        micros = self._connection.exec_driver_sql(_NEWEST_EVENT_AT).scalar()
-        now = self._clock.now()
-        return now if micros is None else max(now, EPOCH + int(micros) * MICROSECOND)
+        if self._not_before is None:
+            # Nobody else appends while this transaction lasts, and its own events are dated by this clock.
+            micros = self._connection.exec_driver_sql(_NEWEST_EVENT_AT).scalar()
+            self._not_before = EPOCH + int(micros or 0) * MICROSECOND
+        self._not_before = max(self._clock.now(), self._not_before)
+        return self._not_before
 
     def new_number(self) -> ULID:
         """Return a number that no other has, sortable by the ledger's time."""

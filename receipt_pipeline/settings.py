@@ -7,12 +7,14 @@ import getpass
 import math
 import os
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from receipt_pipeline.core.canonical import is_digest
+from receipt_pipeline.core.effect_protocols import Capability
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.principals import Role
@@ -37,6 +39,8 @@ class Settings:
         dagster_postgres_url: Dagster's own storage on PostgreSQL, None for the embedded one.
         image_digest: given by a container, None where set-up computes it.
         drill_plan: JSON of a failure plan; refused unless drills are enabled.
+        notify_command: the program that takes notifications; empty for files in the outbox.
+        notify_capability: what that program offers when the end of a call is not known.
     """
 
     home: Path
@@ -52,6 +56,8 @@ class Settings:
     limits: ServiceLimits
     drills_enabled: bool
     drill_plan: str
+    notify_command: tuple[str, ...] = ()
+    notify_capability: Capability = Capability.NEITHER
 
     @property
     def inbox(self) -> Path:
@@ -111,6 +117,8 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         limits=_limits(env),
         drills_enabled=env.get("RECEIPTS_DRILLS", "") == "enabled",
         drill_plan=env.get("RECEIPTS_DRILL_PLAN", ""),
+        notify_command=_words(env, "RECEIPTS_NOTIFY_COMMAND"),
+        notify_capability=_capability(env),
     )
 
 
@@ -139,6 +147,23 @@ def _roles(env: Mapping[str, str]) -> frozenset[str]:
     if not roles <= frozenset(Role):
         raise InputRefused(SETTING_INVALID, variable="RECEIPTS_ROLES", allowed=", ".join(Role))
     return roles
+
+
+def _words(env: Mapping[str, str], variable: str) -> tuple[str, ...]:
+    """Return a command as its words, quoted as in a shell; no shell ever reads it."""
+    try:
+        return tuple(shlex.split(env.get(variable, "")))
+    except ValueError as error:
+        raise InputRefused(SETTING_INVALID, variable=variable) from error
+
+
+def _capability(env: Mapping[str, str]) -> Capability:
+    """Return what the notification program declares; one that declares nothing can do nothing."""
+    variable = "RECEIPTS_NOTIFY_CAPABILITY"
+    given = env.get(variable) or Capability.NEITHER
+    if given not in tuple(Capability):
+        raise InputRefused(SETTING_INVALID, variable=variable, allowed=", ".join(Capability))
+    return Capability(given)
 
 
 def _with_driver(url: str, driver: str) -> str:

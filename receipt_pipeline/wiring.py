@@ -20,6 +20,8 @@ from receipt_pipeline.chain.values import OcrEngine
 from receipt_pipeline.core.errors import InputRefused, ObjectFault
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import SETTING_INVALID, STORAGE_FULL
+from receipt_pipeline.effects.channels.channel import Channel
+from receipt_pipeline.effects.channels.command_channel import CommandChannel
 from receipt_pipeline.effects.channels.file_channel import FileChannel
 from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.effects.status_documents import send_status_documents
@@ -84,7 +86,7 @@ class Rooms:
         return EffectServices(
             ledger=self.ledger,
             objects=self.objects,
-            channel=FileChannel(self.settings.outbox),
+            channel=_channel(self.settings),
             outbox_root=self.settings.outbox,
             limits=self.settings.limits,
         )
@@ -148,6 +150,13 @@ class Rooms:
     def close(self) -> None:
         """Return every connection."""
         self.ledger.close()
+
+
+def _channel(settings: Settings) -> Channel:
+    """Return the way on which notifications leave: the outbox folder, or the operator's own program."""
+    if settings.notify_command:
+        return CommandChannel(settings.notify_command, settings.notify_capability)
+    return FileChannel(settings.outbox)
 
 
 def _make_folders(settings: Settings) -> None:

@@ -78,7 +78,10 @@ class ObjectFault(PipelineError):
 
 
 class LedgerUnavailable(PipelineError):
-    """The ledger could not be reached or stayed locked beyond the bound; nothing was written."""
+    """The ledger could not be reached or stayed locked beyond the bound.
+
+    Nothing was written, unless the reason says that a commit's answer was lost.
+    """
 
 
 class ReportFault(PipelineError):

@@ -31,6 +31,7 @@ class ServiceLimits:
     investigation_deadline_s: float = 86_400.0
     delivery_attempts_max: int = 3
     delivery_retry_s: float = 5.0
+    send_ttl_s: float = 120.0
     settle_s: float = 10.0
     missing_scans_s: float = 900.0
     pass_bound_s: float = 20.0

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from receipt_pipeline.core.effect_protocols import WHEN_UNKNOWN, Capability, WhenUnknown
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.core.failure_points import altered, point
-from receipt_pipeline.core.reasons import NOTIFICATION_DROPPED, NOTIFICATION_FAILED, Reason
-from receipt_pipeline.effects.channels.channel import OutgoingMessage
+from receipt_pipeline.core.reasons import (
+    NOTIFICATION_DROPPED,
+    NOTIFICATION_FAILED,
+    NOTIFICATION_UNKNOWN,
+    Reason,
+)
+from receipt_pipeline.effects.channels.channel import OutgoingMessage, SendFailed
 from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.outbox import DELIVERED, due_messages, record_delivery
+from receipt_pipeline.ledger.outbox import (
+    DELIVERED,
+    SENDING,
+    UNCONFIRMED,
+    UNKNOWN,
+    begin_send,
+    due_messages,
+    postpone_lookup,
+    record_delivery,
+)
 
 DROPPED = "dropped"
 FAILED = "failed"
+LEFT_TO_ANOTHER = "left_to_another"
+STILL_UNKNOWN = "still_unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +42,20 @@ class DeliverySummary:
     delivered: int = 0
     dropped: int = 0
     failed: int = 0
+    unconfirmed: int = 0
     left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """How one try ended: its outcome, the channel's reference, and why it is no delivery."""
+
+    outcome: str
+    reference: str = ""
+    reason: Reason | None = None
+
+
+_UNCONFIRMED = Tried(UNCONFIRMED, reason=NOTIFICATION_UNKNOWN)
 
 
 def deliver(
@@ -32,13 +63,15 @@ def deliver(
 ) -> DeliverySummary:
     """Send the messages that are due, oldest first, and record what became of each.
 
-    A send that was lost before its row was written is found in the channel by the next pass and
-    only recorded; where two senders race, the receiver gets the same message id twice.
+    A send that was lost before its row was written is followed up by what the channel can do: looked up,
+    repeated under the same message id, or put before a person. Where two senders race on a channel that
+    can be asked, the receiver gets the same message id twice.
     """
     started = time.monotonic()
+    can_ask = effects.channel.capability is Capability.LOOKUP
     with effects.ledger.reading() as tx:
-        due = due_messages(tx, at_most=at_most, job_id=job_id)
-    counts = {DELIVERED: 0, DROPPED: 0, FAILED: 0}
+        due = due_messages(tx, at_most=at_most, job_id=job_id, unknown_too=can_ask)
+    counts: Counter[str] = Counter()
     done = 0
     for row in due:
         if done and time.monotonic() - started > time_bound_s:
@@ -46,7 +79,11 @@ def deliver(
         counts[_deliver_one(effects, row)] += 1
         done += 1
     return DeliverySummary(
-        delivered=counts[DELIVERED], dropped=counts[DROPPED], failed=counts[FAILED], left=len(due) - done
+        delivered=counts[DELIVERED],
+        dropped=counts[DROPPED],
+        failed=counts[FAILED],
+        unconfirmed=counts[UNCONFIRMED],
+        left=len(due) - done,
     )
 
 
@@ -58,37 +95,78 @@ def _deliver_one(effects: EffectServices, row: dict[str, Any]) -> str:
         send_no=row["sends"] + 1,
         payload=row["payload"],
     )
-    outcome, reference, reason = _send(effects, message)
+    if effects.channel.capability is Capability.LOOKUP:
+        tried = _look_up_and_send(effects, message, held=row["state"] == UNKNOWN)
+    else:
+        tried = _mark_and_send(effects, message, row)
+    if tried.outcome == STILL_UNKNOWN:
+        with effects.ledger.transaction() as tx:
+            postpone_lookup(tx, row, limits=effects.limits)
+    elif tried.outcome != LEFT_TO_ANOTHER:
+        _record(effects, row, tried)
+    return tried.outcome
+
+
+def _record(effects: EffectServices, row: dict[str, Any], tried: Tried) -> None:
     point("delivery_record.before")
     with effects.ledger.transaction() as tx:
         record_delivery(
             tx,
             row,
             channel=effects.channel.name,
-            outcome=outcome,
-            reference=reference,
-            reason=reason,
+            outcome=tried.outcome,
+            reference=tried.reference,
+            reason=tried.reason,
             limits=effects.limits,
+            repeatable=WHEN_UNKNOWN[effects.channel.capability] is not WhenUnknown.INVESTIGATE,
         )
     point("delivery_record.after")
-    return outcome
 
 
-def _send(effects: EffectServices, message: OutgoingMessage) -> tuple[str, str, Reason | None]:
-    """Send one message outside any transaction; the channel, asked afterwards, says what arrived."""
-    # A crash between send and record leaves the message due although its receiver has it.
-    reference = effects.channel.lookup(message)
+def _look_up_and_send(effects: EffectServices, message: OutgoingMessage, *, held: bool) -> Tried:
+    """Send one message outside any transaction; the channel, asked afterwards, says what arrived.
+
+    Args:
+        held: a person was asked already, so the message is looked up and never sent again.
+    """
     unsent: Reason = NOTIFICATION_DROPPED
-    if reference is None:
-        try:
-            point("outbox_send.before")
-            carried = altered("outbox_send.drop", message)
-            if carried is not None:
-                effects.channel.send(carried)
-            point("outbox_send.after")
-        except PipelineError:
-            unsent = NOTIFICATION_FAILED
+    try:
+        # A crash between send and record leaves the message due although its receiver has it.
         reference = effects.channel.lookup(message)
+        if reference is None and not held:
+            try:
+                _send(effects, message)
+            except PipelineError:
+                unsent = NOTIFICATION_FAILED
+            reference = effects.channel.lookup(message)
+    except PipelineError:
+        # Without an answer nothing may be repeated: the next pass looks up before it sends.
+        return Tried(STILL_UNKNOWN) if held else _UNCONFIRMED
     if reference is not None:
-        return DELIVERED, reference, None
-    return (DROPPED if unsent is NOTIFICATION_DROPPED else FAILED), "", unsent
+        return Tried(DELIVERED, reference)
+    return Tried(DROPPED if unsent is NOTIFICATION_DROPPED else FAILED, reason=unsent)
+
+
+def _mark_and_send(effects: EffectServices, message: OutgoingMessage, row: dict[str, Any]) -> Tried:
+    """Send on a channel that cannot be asked: marked before the call, acknowledged by its return."""
+    begun_before = row["state"] == SENDING
+    if begun_before and WHEN_UNKNOWN[effects.channel.capability] is WhenUnknown.INVESTIGATE:
+        return _UNCONFIRMED
+    with effects.ledger.transaction() as tx:
+        if not begin_send(tx, row, limits=effects.limits):
+            return Tried(LEFT_TO_ANOTHER)
+    try:
+        _send(effects, message)
+    except SendFailed:
+        return Tried(FAILED, reason=NOTIFICATION_FAILED)
+    except PipelineError:
+        return _UNCONFIRMED
+    return Tried(DELIVERED, f"acknowledged:{message.send_no}")
+
+
+def _send(effects: EffectServices, message: OutgoingMessage) -> None:
+    point("outbox_send.before")
+    carried = altered("outbox_send.drop", message)
+    if carried is not None:
+        effects.channel.send(carried)
+    point("outbox_send.after")

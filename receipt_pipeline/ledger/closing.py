@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import insert, select, update
 
+from receipt_pipeline.core.completion_contract import COMPLETION_CONTRACTS
 from receipt_pipeline.core.effect_lifecycle import EffectDemand, EffectKind, EffectState
 from receipt_pipeline.core.item_classes import ItemClass, balances, count_classes
 from receipt_pipeline.core.job_lifecycle import (
@@ -164,7 +166,8 @@ def write_terminal(
     and the outbox message their rows, all in the caller's transaction.
     """
     job_id = job["job_id"]
-    counts = item_counts(tx, job_id)
+    contract = COMPLETION_CONTRACTS[job["operation_class"]]
+    counts = {name: count for name, count in item_counts(tx, job_id).items() if name in contract.balanced}
     assert balances(requested=job["items_requested"], counts=counts), (job_id, counts)
     state, terminal_class = terminal_outcome(counts, cause, object_verified=result is not None)
     if terminal_class is TerminalClass.ATTEMPTS_EXHAUSTED:
@@ -172,6 +175,8 @@ def write_terminal(
     code = terminal_reason_code(terminal_class, cause, reason)
     now = tx.now()
     served = result if state is JobState.SUCCEEDED else None
+    following = contract.effects_after(state, job)
+    awaited = any(required for _, required in following)
     written = tx.execute(
         update(jobs)
         .where(jobs.c.job_id == job_id)
@@ -182,17 +187,38 @@ def write_terminal(
             reason_code=code,
             terminal_at=now,
             lease_epoch=jobs.c.lease_epoch + (0 if served else 1),
-            settled_at=None if _awaits_effects(job, published=served is not None) else now,
+            settled_at=None if awaited else now,
             **_CLOSED,
             **_result_values(served),
         )
     )
     if written.rowcount == 0:
         return False
+    _append_terminal(tx, job, (state, terminal_class, code), served=served, counts=counts)
+    if counts[ItemClass.UNRESOLVED]:
+        own_unresolved(tx, job_id, limits=limits)
+    if served:
+        _abandon_uploads(tx, job_id, but=served.key)
+    _record_effects(tx, job, following, now=now, limits=limits)
+    _append_message(tx, job, state=state, terminal_class=terminal_class, code=code, result=result)
+    if not awaited:
+        append_event(tx, EventKind.SETTLED, job_id=job_id)
+    return True
+
+
+def _append_terminal(
+    tx: LedgerTransaction,
+    job: dict[str, Any],
+    ending: tuple[JobState, TerminalClass, str],
+    *,
+    served: VerifiedResult | None,
+    counts: Mapping[ItemClass, int],
+) -> None:
+    state, terminal_class, code = ending
     append_event(
         tx,
         EventKind.TERMINAL,
-        job_id=job_id,
+        job_id=job["job_id"],
         tenant=job["tenant"],
         lease_epoch=job["lease_epoch"],
         state=state.value,
@@ -201,13 +227,6 @@ def write_terminal(
         result_digest=served.digest if served else None,
         items={name.value: count for name, count in counts.items() if count},
     )
-    if counts[ItemClass.UNRESOLVED]:
-        own_unresolved(tx, job_id, limits=limits)
-    if served:
-        _abandon_uploads(tx, job_id, but=served.key)
-    _record_effects(tx, job, state=state, now=now, limits=limits)
-    _append_message(tx, job, state=state, terminal_class=terminal_class, code=code, result=result)
-    return True
 
 
 def terminal_reason_code(terminal_class: TerminalClass, cause: CloseCause, reason: Reason | None) -> str:
@@ -227,11 +246,6 @@ def _why_unresolved(tx: LedgerTransaction, job_id: str) -> Reason:
     query = select(items.c.reason_code).where(items.c.job_id == job_id).distinct()
     codes = tx.rows(query.where(items.c.item_class == ItemClass.UNRESOLVED))
     return REASONS.get(codes[0]["reason_code"], ATTEMPTS_EXHAUSTED) if len(codes) == 1 else ATTEMPTS_EXHAUSTED
-
-
-def _awaits_effects(job: dict[str, Any], *, published: bool) -> bool:
-    required = job["notification"] == EffectDemand.REQUIRED
-    return required or (published and job["review_tasks"] == EffectDemand.REQUIRED)
 
 
 def own_unresolved(tx: LedgerTransaction, job_id: str, *, limits: ServiceLimits) -> None:
@@ -287,15 +301,15 @@ def _abandon_uploads(tx: LedgerTransaction, job_id: str, *, but: str) -> None:
 
 
 def _record_effects(
-    tx: LedgerTransaction, job: dict[str, Any], *, state: JobState, now: dt.datetime, limits: ServiceLimits
+    tx: LedgerTransaction,
+    job: dict[str, Any],
+    following: Sequence[tuple[EffectKind, bool]],
+    *,
+    now: dt.datetime,
+    limits: ServiceLimits,
 ) -> None:
-    """Write the intents of what follows: review tasks of a success, notification of every ending."""
-    wanted = []
-    if state is JobState.SUCCEEDED and job["review_tasks"] != EffectDemand.NONE:
-        wanted.append((EffectKind.REVIEW_TASKS, job["review_tasks"]))
-    if job["notification"] != EffectDemand.NONE:
-        wanted.append((EffectKind.NOTIFICATION, job["notification"]))
-    for kind, demand in wanted:
+    """Write the intents of what follows the ending, as the completion contract says."""
+    for kind, required in following:
         key = f"{job['job_id']}:{kind.value}"
         tx.execute(
             insert(effects).values(
@@ -303,7 +317,7 @@ def _record_effects(
                 job_id=job["job_id"],
                 lease_epoch=job["lease_epoch"],
                 kind=kind,
-                required=demand == EffectDemand.REQUIRED,
+                required=required,
                 idempotency_key=key,
                 state=EffectState.INTENDED,
                 intended_at=now,

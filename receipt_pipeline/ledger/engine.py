@@ -7,7 +7,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from sqlalchemy import event
 from ulid import ULID
 
 from receipt_pipeline.core.errors import LedgerUnavailable
-from receipt_pipeline.core.reasons import LEDGER_UNAVAILABLE
+from receipt_pipeline.core.reasons import LEDGER_OUTCOME_UNKNOWN, LEDGER_UNAVAILABLE, Reason
 from receipt_pipeline.ledger.columns import EPOCH, MICROSECOND
 from receipt_pipeline.ledger.tables import events
 
@@ -130,14 +130,19 @@ class Ledger:
         """Open a writing transaction; it commits at the end and rolls back on any error.
 
         Raises:
-            LedgerUnavailable: after bounded tries; nothing was written.
+            LedgerUnavailable: LEDGER.UNAVAILABLE.v1 after bounded tries, and nothing was written; or
+                LEDGER.OUTCOME_UNKNOWN.v1 when the connection was lost while committing.
         """
         with self._connected(read_only=False) as connection:
+            committing = False
             try:
                 yield LedgerTransaction(connection, self._clock, self._numbers)
+                committing = True
                 connection.commit()
             except BaseException as error:
-                connection.rollback()
+                _roll_back(connection)
+                if committing and _lost_its_answer(error):
+                    raise _unavailable(error, reason=LEDGER_OUTCOME_UNKNOWN) from error
                 if _is_away(error):
                     raise _unavailable(error) from error
                 raise
@@ -209,9 +214,23 @@ def _is_away(error: BaseException) -> bool:
     return type(error) in (sa.exc.OperationalError, sa.exc.DatabaseError)
 
 
-def _unavailable(error: BaseException) -> LedgerUnavailable:
+def _unavailable(error: BaseException, *, reason: Reason = LEDGER_UNAVAILABLE) -> LedgerUnavailable:
     cause = type(getattr(error, "orig", error)).__name__
-    return LedgerUnavailable(LEDGER_UNAVAILABLE, cause=cause)
+    return LedgerUnavailable(reason, cause=cause)
+
+
+def _lost_its_answer(error: BaseException) -> bool:
+    """Tell whether a failed commit may have been made: the connection broke, so no server refused it.
+
+    SQLite has no connection to lose: its refused commit is rolled back.
+    """
+    return isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
+
+
+def _roll_back(connection: sa.Connection) -> None:
+    """Roll back what is open; a connection that is gone has nothing left to roll back."""
+    with suppress(sa.exc.DatabaseError):
+        connection.rollback()
 
 
 def open_ledger(

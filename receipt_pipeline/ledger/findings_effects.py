@@ -15,7 +15,7 @@ from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.effect_tables import deliveries, effects, outbox, quarantine, review_tasks
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.findings import Finding, find, is_terminal
-from receipt_pipeline.ledger.outbox import ABANDONED, DELIVERED, DUE, SENT
+from receipt_pipeline.ledger.outbox import ABANDONED, DELIVERED, DUE, SENDING, SENT
 from receipt_pipeline.ledger.tables import items, jobs
 
 UNSETTLED = (EffectState.INTENDED, EffectState.UNKNOWN, EffectState.FAILED)
@@ -145,7 +145,7 @@ def unexplained_notifications(tx: LedgerTransaction, *, limits: ServiceLimits) -
         (and_(outbox.c.state == SENT, delivered == 0), "sent_without_delivery"),
         (tried < outbox.c.sends, "delivery_unrecorded"),
         (and_(outbox.c.state == ABANDONED, tried < limits.delivery_attempts_max), "given_up_too_early"),
-        (and_(outbox.c.state == DUE, outbox.c.created_at < late), "never_sent"),
+        (and_(outbox.c.state.in_([DUE, SENDING]), outbox.c.created_at < late), "never_sent"),
     )
     told = (
         select(

@@ -35,6 +35,7 @@ class InvestigationKind(StrEnum):
     EFFECT_GAP = "effect_gap"
     MISSING_TERMINAL = "missing_terminal"
     UNBALANCED = "unbalanced"
+    ATTEMPTS_BEYOND_BUDGET = "attempts_beyond_budget"
 
 
 OPEN = "open"

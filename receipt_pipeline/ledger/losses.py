@@ -20,7 +20,7 @@ from receipt_pipeline.core.reasons import (
     WORKER_LOST,
     Reason,
 )
-from receipt_pipeline.core.retries import FAILURE_RULES, FailureClass, retry_delay_s
+from receipt_pipeline.core.retries import FAILURE_RULES, Answer, AtBound, FailureClass, retry_delay_s
 from receipt_pipeline.ledger.closing import (
     close_attempt,
     item_counts,
@@ -35,6 +35,9 @@ from receipt_pipeline.ledger.tables import items, jobs
 
 # With these the result certainly stands nowhere: nothing is left to look up (R100).
 PUBLICATION_FAILURES = frozenset({UPLOAD_FAILED, RESULT_MISMATCH})
+
+# A rejected item, a quarantine and a yield have writes of their own.
+_NO_FAILURE_OF_AN_ATTEMPT = frozenset({FailureClass.VALIDATION, FailureClass.DIVERGENT, FailureClass.YIELDED})
 
 
 # Built once: most transactions begin with one of them. Not FOR UPDATE: rows that refer to the job are
@@ -61,8 +64,8 @@ def fail_attempt(
     Raises:
         LeaseLost: a later epoch holds the job; nothing was charged.
     """
-    # Neither would ever come to an end: what validation refuses is an item's outcome.
-    assert failure_class not in (FailureClass.VALIDATION, FailureClass.YIELDED), failure_class
+    # None of these would ever come to an end here: what validation refuses is an item's outcome.
+    assert failure_class not in _NO_FAILURE_OF_AN_ATTEMPT, failure_class
     job = read_job(tx, token.job_id, lock=True)
     if job is None or not _release(tx, token, phase=Phase.RETRY_WAIT):
         raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
@@ -155,7 +158,8 @@ def charge(
         .order_by(items.c.ordinal)
     )
     closing = job["close_cause"] is not None
-    spends = FAILURE_RULES[failure_class].spends_budget and begun is None and not closing
+    rule = FAILURE_RULES[failure_class]
+    spends = rule.spends_budget and begun is None and not closing
     close_attempt(
         tx,
         job_id,
@@ -175,7 +179,7 @@ def charge(
         .where(jobs.c.job_id == job_id)
         .values(attempts_spent=spent, retry_at=tx.now() + dt.timedelta(seconds=pause))
     )
-    if failure_class is FailureClass.IDENTITY:
+    if rule.answer is Answer.STOP:
         close_for_identity(tx, job_id, reason=reason, limits=limits)
     elif begun is not None:
         _charge_item(tx, begun, failure_class=failure_class, reason=reason, limits=limits)
@@ -228,7 +232,7 @@ def exhaust(
     """End retries: hold an unknown effect, close what failed for certain, else leave a closing attempt."""
     job = read_job(tx, job_id)
     assert job is not None
-    if failure_class is FailureClass.AMBIGUOUS_UPLOAD:
+    if FAILURE_RULES[failure_class].at_bound is AtBound.HOLD:
         hold_unknown_effect(tx, job, limits=limits)
         return
     settle_open_items(tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.UNRESOLVED, reason=reason)

@@ -5,29 +5,69 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, literal, select, update
 
-from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
+from receipt_pipeline.core.effect_lifecycle import EFFECT_TRANSITIONS, EffectKind, EffectState
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.core.reasons import Reason
-from receipt_pipeline.ledger.effect_tables import consumed, deliveries, effects, outbox
+from receipt_pipeline.core.reasons import NOTIFICATION_UNKNOWN, Reason
+from receipt_pipeline.ledger.effect_tables import consumed, deliveries, effects, investigations, outbox
 from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind, open_investigation
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.settlement import settle_if_done
 from receipt_pipeline.ledger.tables import jobs
 
 DUE = "due"
+SENDING = "sending"
 SENT = "sent"
+UNKNOWN = "unknown"
 ABANDONED = "abandoned"
+
 DELIVERED = "delivered"
+UNCONFIRMED = "unconfirmed"
 
 
-def due_messages(tx: LedgerTransaction, *, at_most: int, job_id: str | None = None) -> list[dict[str, Any]]:
-    """Return messages whose time has come, oldest first."""
-    query = select(outbox).where(outbox.c.state == DUE).where(outbox.c.due_at <= tx.now())
+def due_messages(
+    tx: LedgerTransaction, *, at_most: int, job_id: str | None = None, unknown_too: bool = False
+) -> list[dict[str, Any]]:
+    """Return messages whose time has come, oldest first.
+
+    One that is `sending` past its time was begun by a sender that never said how it ended.
+
+    Args:
+        unknown_too: the channel can be asked, so what is held as unknown is looked up again.
+    """
+    states = [DUE, SENDING, UNKNOWN] if unknown_too else [DUE, SENDING]
+    query = select(outbox).where(outbox.c.state.in_(states)).where(outbox.c.due_at <= tx.now())
     if job_id is not None:
         query = query.where(outbox.c.job_id == job_id)
     return tx.rows(query.order_by(outbox.c.due_at, outbox.c.message_id).limit(at_most))
+
+
+def begin_send(tx: LedgerTransaction, message: dict[str, Any], *, limits: ServiceLimits) -> bool:
+    """Mark a message as being sent, before the call; False when another sender has it.
+
+    For channels that cannot be asked: without the mark a crash after the call would leave no trace.
+    """
+    written = tx.execute(
+        update(outbox)
+        .where(outbox.c.message_id == message["message_id"])
+        .where(outbox.c.state == message["state"])
+        .where(outbox.c.sends == message["sends"])
+        .where(outbox.c.due_at == message["due_at"])
+        .values(state=SENDING, due_at=tx.now() + dt.timedelta(seconds=limits.send_ttl_s))
+    )
+    return written.rowcount == 1
+
+
+def postpone_lookup(tx: LedgerTransaction, message: dict[str, Any], *, limits: ServiceLimits) -> None:
+    """Look a message that is held as unknown up again later; the question about it stays as it is."""
+    tx.execute(
+        update(outbox)
+        .where(outbox.c.message_id == message["message_id"])
+        .where(outbox.c.state == UNKNOWN)
+        .values(due_at=tx.now() + dt.timedelta(seconds=limits.retry_cap_s))
+    )
 
 
 def record_delivery(
@@ -39,16 +79,22 @@ def record_delivery(
     reference: str = "",
     reason: Reason | None = None,
     limits: ServiceLimits,
+    repeatable: bool = True,
 ) -> str:
-    """Write one delivery (`delivered`, `dropped`, `failed`) and what follows for message and effect.
+    """Write one delivery (`delivered`, `dropped`, `failed`, `unconfirmed`) and what follows from it.
 
     Anything but `delivered` is due again after a pause until the bound is spent; then the message
-    is abandoned. Two senders that raced make two delivery rows and one settled message.
+    is abandoned, or held as unknown with an owned question when its last end is not known. Two senders
+    that raced make two delivery rows and one settled message.
+
+    Args:
+        repeatable: False when an unconfirmed call must not be made again by itself.
     """
     now = tx.now()
     send_no = message["sends"] + 1
     delivery_id = new_id(tx, "dlv")
     late = _is_late(tx, message["job_id"], now)  # After the effect's deadline.
+    state = _following(outcome, last=send_no >= limits.delivery_attempts_max, repeatable=repeatable)
     tx.execute(
         insert(deliveries).values(
             delivery_id=delivery_id,
@@ -63,19 +109,7 @@ def record_delivery(
             delivered_at=now,
         )
     )
-    spent = outcome != DELIVERED and send_no >= limits.delivery_attempts_max
-    state = SENT if outcome == DELIVERED else ABANDONED if spent else DUE
-    tx.execute(
-        update(outbox)
-        .where(outbox.c.message_id == message["message_id"])
-        .where(outbox.c.state == DUE)
-        .values(
-            state=state,
-            sends=send_no,
-            due_at=now + dt.timedelta(seconds=limits.delivery_retry_s * 2 ** (send_no - 1)),
-            settled_at=None if state == DUE else now,
-        )
-    )
+    _follow(tx, message, outcome=outcome, state=state, send_no=send_no, limits=limits)
     append_event(
         tx,
         EventKind.DELIVERY,
@@ -87,9 +121,107 @@ def record_delivery(
         late=late or None,
         reason=reason.code if reason else None,
     )
-    if state != DUE:
-        _settle_effect(tx, message["job_id"], delivered=state == SENT, reference=reference, reason=reason)
+    if state == UNKNOWN:
+        _hold_unknown(tx, message, reason=reason or NOTIFICATION_UNKNOWN, limits=limits)
+    elif state != DUE:
+        _settle_effect(tx, message["job_id"], _STATE_OF[state], reference=reference, reason=reason)
     return delivery_id
+
+
+def _follow(
+    tx: LedgerTransaction,
+    message: dict[str, Any],
+    *,
+    outcome: str,
+    state: str,
+    send_no: int,
+    limits: ServiceLimits,
+) -> None:
+    """Let the message become what one try made of it, unless another sender settled it first."""
+    now = tx.now()
+    # What arrived has arrived, also when another sender had given it up meanwhile.
+    known_again = outcome == DELIVERED or message["state"] == UNKNOWN
+    open_states = [DUE, SENDING, UNKNOWN] if known_again else [DUE, SENDING]
+    tx.execute(
+        update(outbox)
+        .where(outbox.c.message_id == message["message_id"])
+        .where(outbox.c.state.in_(open_states))
+        .values(
+            state=state,
+            sends=send_no,
+            due_at=now + dt.timedelta(seconds=limits.delivery_retry_s * 2 ** (send_no - 1)),
+            settled_at=None if state in (DUE, UNKNOWN) else now,
+        )
+    )
+
+
+_STATE_OF = {SENT: EffectState.COMMITTED, ABANDONED: EffectState.FAILED}
+
+
+def _following(outcome: str, *, last: bool, repeatable: bool) -> str:
+    """Return the state of a message after one try."""
+    if outcome == DELIVERED:
+        return SENT
+    if outcome == UNCONFIRMED:
+        return DUE if repeatable and not last else UNKNOWN
+    return ABANDONED if last else DUE
+
+
+def _hold_unknown(
+    tx: LedgerTransaction, message: dict[str, Any], *, reason: Reason, limits: ServiceLimits
+) -> None:
+    """Mark the effect as unknown and ask a person; nothing is sent again by itself (R094, R104)."""
+    job_id = message["job_id"]
+    _settle_effect(tx, job_id, EffectState.UNKNOWN, reference="", reason=reason)
+    open_investigation(
+        tx,
+        InvestigationKind.UNKNOWN_EFFECT,
+        subject=notification_subject(job_id),
+        job_id=job_id,
+        reason=reason,
+        suspected_effect=f"message {message['message_id']} may have reached its receiver",
+        allowed_repair="ask the receiver by the message id, then resolve this with the answer",
+        limits=limits,
+        evidence={"message_id": message["message_id"], "sends": message["sends"] + 1},
+    )
+
+
+def notification_subject(job_id: str) -> str:
+    """Return what the question about an unknown notification is about."""
+    return f"{job_id}:{EffectKind.NOTIFICATION}"
+
+
+def unknown_subjects(tx: LedgerTransaction) -> set[str]:
+    """Return the subjects of the messages that are held as unknown."""
+    query = select(outbox.c.job_id).where(outbox.c.state == UNKNOWN)
+    return {notification_subject(job_id) for job_id in tx.execute(query).scalars()}
+
+
+def settle_answered(tx: LedgerTransaction, *, at_most: int) -> list[str]:
+    """Give up the unknown messages about which a person has recorded an answer; returns their ids.
+
+    The answer itself stands in the investigation: the product sends nothing on the strength of it.
+    """
+    subject = outbox.c.job_id + literal(f":{EffectKind.NOTIFICATION}")
+    rows = tx.rows(
+        select(outbox.c.message_id, outbox.c.job_id)
+        .join(investigations, investigations.c.subject == subject)
+        .where(outbox.c.state == UNKNOWN)
+        .where(investigations.c.kind == InvestigationKind.UNKNOWN_EFFECT)
+        .where(investigations.c.state == RESOLVED)
+        .order_by(outbox.c.message_id)
+        .limit(at_most)
+    )
+    for row in rows:
+        tx.execute(
+            update(outbox)
+            .where(outbox.c.message_id == row["message_id"])
+            .where(outbox.c.state == UNKNOWN)
+            .values(state=ABANDONED, settled_at=tx.now())
+        )
+        reason = NOTIFICATION_UNKNOWN
+        _settle_effect(tx, row["job_id"], EffectState.ABANDONED, reference="", reason=reason)
+    return [row["message_id"] for row in rows]
 
 
 def _is_late(tx: LedgerTransaction, job_id: str, now: dt.datetime) -> bool:
@@ -103,23 +235,32 @@ def _is_late(tx: LedgerTransaction, job_id: str, now: dt.datetime) -> bool:
 
 
 def _settle_effect(
-    tx: LedgerTransaction, job_id: str, *, delivered: bool, reference: str, reason: Reason | None
+    tx: LedgerTransaction, job_id: str, state: EffectState, *, reference: str, reason: Reason | None
 ) -> None:
     now = tx.now()
-    state = EffectState.COMMITTED if delivered else EffectState.FAILED
-    tx.execute(
+    before = [source for source, target in EFFECT_TRANSITIONS if target is state]
+    written = tx.execute(
         update(effects)
         .where(effects.c.job_id == job_id)
         .where(effects.c.kind == EffectKind.NOTIFICATION)
-        .where(effects.c.state != EffectState.COMMITTED)
+        .where(effects.c.state.in_(before))
         .values(
             state=state,
             provider_reference=reference,
             reason_code=reason.code if reason else "",
-            committed_at=now if delivered else None,
+            committed_at=now if state is EffectState.COMMITTED else None,
             updated_at=now,
         )
     )
+    if written.rowcount == 1:
+        append_event(
+            tx,
+            EventKind.EFFECT_CHANGED,
+            job_id=job_id,
+            effect=EffectKind.NOTIFICATION.value,
+            state=state.value,
+            reason=reason.code if reason else None,
+        )
     settle_if_done(tx, job_id)
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import insert, select, update
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState, Phase
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import RESULT_QUARANTINED
+from receipt_pipeline.core.retries import FailureClass
 from receipt_pipeline.ledger.closing import close_attempt
 from receipt_pipeline.ledger.effect_tables import quarantine, review_tasks
 from receipt_pipeline.ledger.engine import LedgerTransaction
@@ -155,6 +156,7 @@ def _leave_worker(tx: LedgerTransaction, job: dict[str, Any]) -> None:
         job["job_id"],
         lease_epoch=job["lease_epoch"],
         outcome="quarantined",
+        failure_class=FailureClass.DIVERGENT.value,
         reason_code=RESULT_QUARANTINED.code,
     )
 

@@ -10,6 +10,7 @@ from sqlalchemy import select
 
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.reasons import (
+    ATTEMPTS_BEYOND_BUDGET,
     EFFECT_GAP,
     ITEMS_UNBALANCED,
     OBJECT_UNEXPLAINED,
@@ -34,8 +35,10 @@ from receipt_pipeline.ledger.findings_objects import (
     pins_not_stated,
     success_without_object,
 )
+from receipt_pipeline.ledger.findings_work import attempts_beyond_budget
 from receipt_pipeline.ledger.investigations import OPEN, InvestigationKind
 from receipt_pipeline.ledger.open_questions import Question, answer_gone, ask, escalate_overdue
+from receipt_pipeline.ledger.outbox import unknown_subjects
 from receipt_pipeline.ledger.tables import jobs
 from receipt_pipeline.reconciliation.services import Reconciler
 
@@ -64,8 +67,8 @@ def ask_about_open_jobs(services: Reconciler) -> Asked:
         healed = answer_gone(
             tx,
             Kind.UNKNOWN_EFFECT,
-            still=_held_subjects(tx),
-            resolution="the job is closed on what was found",
+            still=_held_subjects(tx) | unknown_subjects(tx),
+            resolution="the end of the effect is known",
         )
         escalate_overdue(tx, limits=services.limits)
     return Asked(asked.opened, asked.healed + len(healed))
@@ -94,6 +97,9 @@ def ask_about_faults(services: Reconciler) -> Asked:
             Kind.ALTERED_OBJECT: _about(object_mismatch(tx), _altered_object)
             + _about(pins_not_stated(tx), _unstated_pins),
             Kind.ORPHAN_OBJECT: _about(object_without_success(tx), _orphan_object),
+            Kind.ATTEMPTS_BEYOND_BUDGET: _about(
+                attempts_beyond_budget(tx, limits=services.limits), _beyond_budget
+            ),
         }
     return _settle(services, questions, heals=_HEALED)
 
@@ -105,6 +111,7 @@ _HEALED: Mapping[Kind, str] = {
     Kind.MISSING_OBJECT: "the object is there again with the recorded digest",
     Kind.ALTERED_OBJECT: "the object has the recorded bytes again",
     Kind.ORPHAN_OBJECT: "the object is gone or explained",
+    Kind.ATTEMPTS_BEYOND_BUDGET: "the attempts lie within their bounds again",
 }
 
 
@@ -188,6 +195,18 @@ def _unbalanced(row: Mapping[str, Any]) -> Question:
         suspected_effect="items may be missing from the result or counted twice",
         allowed_repair="compare the items with the accepted event; nothing is recomputed",
         evidence={name: row[name] for name in ("fault", "requested", "listed", "classed")},
+    )
+
+
+def _beyond_budget(row: Mapping[str, Any]) -> Question:
+    return Question(
+        Kind.ATTEMPTS_BEYOND_BUDGET,
+        subject=row["job_id"],
+        job_id=row["job_id"],
+        reason=ATTEMPTS_BEYOND_BUDGET,
+        suspected_effect="the model may have been invoked more often than was paid for",
+        allowed_repair="read its attempts and who claimed it; nothing is taken back",
+        evidence={name: row[name] for name in ("attempts", "allowed", "attempts_spent", "max_attempts")},
     )
 
 

@@ -15,7 +15,11 @@ from receipt_pipeline.reconciliation.quarantine import hold_divergence
 from receipt_pipeline.reconciliation.services import Reconciler
 from receipt_pipeline.reconciliation.sweep import SweepSummary
 from receipt_pipeline.reconciliation.sweep import sweep_objects as look_at_objects
-from receipt_pipeline.reconciliation.takeover import look_up_uploads, take_expired_leases
+from receipt_pipeline.reconciliation.takeover import (
+    look_up_uploads,
+    settle_answered_messages,
+    take_expired_leases,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class ReconcileSummary:
     released: tuple[str, ...] = ()
     uploads_decided: tuple[str, ...] = ()
     uploads_unanswered: tuple[str, ...] = ()
+    messages_settled: tuple[str, ...] = ()
     quarantined: tuple[str, ...] = ()
     waves_closed: tuple[str, ...] = ()
     without_worker: tuple[str, ...] = ()
@@ -64,6 +69,7 @@ def reconcile_ledger(services: Reconciler, *, granted: bool = False) -> Reconcil
     overrun = overrun_late(services)
     retired = close_retired(services)
     uploads = look_up_uploads(services, granted=granted)
+    settled = settle_answered_messages(services)
     quarantined = hold_divergence(services)
     silent, stranded = free_waiting(services)
     asked = ask_about_open_jobs(services)
@@ -75,6 +81,7 @@ def reconcile_ledger(services: Reconciler, *, granted: bool = False) -> Reconcil
         released=uploads.released,
         uploads_decided=uploads.decided,
         uploads_unanswered=uploads.unanswered,
+        messages_settled=tuple(settled),
         quarantined=tuple(quarantined),
         waves_closed=tuple(silent),
         without_worker=tuple(stranded),

@@ -18,6 +18,7 @@ from receipt_pipeline.ledger.held_jobs import (
     undecided_uploads,
 )
 from receipt_pipeline.ledger.losses import lose_lease
+from receipt_pipeline.ledger.outbox import settle_answered
 from receipt_pipeline.reconciliation.services import JOBS_BATCH_MAX, Reconciler
 
 
@@ -69,6 +70,12 @@ def look_up_uploads(services: Reconciler, *, granted: bool = False) -> LookedUp:
         if _record(services, row, verdict):
             decided.append(key)
     return LookedUp(tuple(decided), tuple(unanswered), _release(services, blocked, granted=granted))
+
+
+def settle_answered_messages(services: Reconciler) -> list[str]:
+    """Give up unknown notifications about which a person has recorded an answer; returns message ids."""
+    with services.ledger.transaction() as tx:
+        return settle_answered(tx, at_most=JOBS_BATCH_MAX)
 
 
 def _verdict(services: Reconciler, row: Mapping[str, Any]) -> Reason | None:

@@ -211,7 +211,9 @@ def test_yielding_and_wrong_identity_spend_no_budget(ledger: Ledger) -> None:
     assert_invariants(ledger, LIMITS, yields=1)
 
 
-@pytest.mark.parametrize("failure_class", [FailureClass.VALIDATION, FailureClass.YIELDED])
+@pytest.mark.parametrize(
+    "failure_class", [FailureClass.VALIDATION, FailureClass.DIVERGENT, FailureClass.YIELDED]
+)
 def test_what_costs_nothing_is_never_reported_as_a_failure(
     ledger: Ledger, failure_class: FailureClass
 ) -> None:

@@ -14,6 +14,7 @@ from receipt_pipeline.core.check_outcome import CheckOutcome
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import WORKER_LOST
 from receipt_pipeline.core.retries import FailureClass
+from receipt_pipeline.effects.channels.channel import Channel
 from receipt_pipeline.effects.channels.file_channel import FileChannel
 from receipt_pipeline.effects.consume import consume_due
 from receipt_pipeline.effects.deliver import deliver
@@ -42,6 +43,7 @@ class ReconcileBench:
     folder: Path
     bench: WorkerBench
     limits: ServiceLimits = BENCH_LIMITS
+    channel: Channel | None = None
 
     @classmethod
     def build(cls, ledger: Ledger, clock: FakeClock, folder: Path) -> ReconcileBench:
@@ -61,7 +63,7 @@ class ReconcileBench:
         return EffectServices(
             ledger=self.ledger,
             objects=self.bench.objects,
-            channel=FileChannel(outbox),
+            channel=self.channel or FileChannel(outbox),
             outbox_root=outbox,
             limits=self.limits,
         )

@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from receipt_pipeline.cli.main import app
-from receipt_pipeline.core.effect_lifecycle import EFFECT_PROTOCOLS
+from receipt_pipeline.core.effect_protocols import EFFECT_PROTOCOLS
 from receipt_pipeline.core.job_lifecycle import JOB_TRANSITIONS, TerminalClass
 from receipt_pipeline.ledger.effect_tables import effects
 from receipt_pipeline.ledger.tables import metadata

@@ -6,12 +6,8 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.core.effect_lifecycle import (
-    EFFECT_PROTOCOLS,
-    EFFECT_TRANSITIONS,
-    EffectKind,
-    EffectState,
-)
+from receipt_pipeline.core.effect_lifecycle import EFFECT_TRANSITIONS, EffectKind, EffectState
+from receipt_pipeline.core.effect_protocols import EFFECT_PROTOCOLS
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.core.failure_points import (
     ALTERATIONS,
@@ -38,7 +34,12 @@ def test_the_class_of_a_failure_decides_remedy_and_budget() -> None:
     assert FAILURE_RULES[FailureClass.AMBIGUOUS_UPLOAD].remedy is Remedy.LOOK_UP
     assert FAILURE_RULES[FailureClass.VALIDATION].remedy is Remedy.FIX_INPUT
     free = {failure for failure, rule in FAILURE_RULES.items() if not rule.spends_budget}
-    assert free == {FailureClass.VALIDATION, FailureClass.IDENTITY, FailureClass.YIELDED}
+    assert free == {
+        FailureClass.VALIDATION,
+        FailureClass.IDENTITY,
+        FailureClass.DIVERGENT,
+        FailureClass.YIELDED,
+    }
 
 
 def test_retries_are_spaced_by_doubling_up_to_a_cap_with_a_quarter_of_jitter() -> None:

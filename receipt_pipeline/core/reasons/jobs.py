@@ -169,6 +169,12 @@ NOTIFICATION_FAILED = declare(
     "the channel refused the notification",
     "it is tried again within its bound",
 )
+NOTIFICATION_UNKNOWN = declare(
+    "NOTIFICATION.UNKNOWN.v1",
+    Remedy.LOOK_UP,
+    "a notification may or may not have arrived and its channel gives no answer",
+    "ask the receiver by the message id and record the answer; it is never sent again blindly",
+)
 EVENT_CONFLICT = declare(
     "EVENT.CONFLICT.v1",
     Remedy.REVIEW,
@@ -212,6 +218,12 @@ ITEMS_UNBALANCED = declare(
     Remedy.REVIEW,
     "the item classes do not sum to the accepted scope or contradict the terminal class",
     "compare the items with the accepted event; restore the ledger where it was edited",
+)
+ATTEMPTS_BEYOND_BUDGET = declare(
+    "ATTEMPTS.BEYOND_BUDGET.v1",
+    Remedy.REVIEW,
+    "a job was tried more often than its bounds allow",
+    "read its attempts; find out who claims it outside the product",
 )
 EFFECT_GAP = declare(
     "EFFECT.GAP.v1",
@@ -274,6 +286,12 @@ LEDGER_UNAVAILABLE = declare(
     Remedy.RETRY,
     "the ledger cannot be reached or stays locked; nothing was written",
     "check the database and repeat the command",
+)
+LEDGER_OUTCOME_UNKNOWN = declare(
+    "LEDGER.OUTCOME_UNKNOWN.v1",
+    Remedy.RETRY,
+    "the connection to the ledger was lost while it committed; whether this was written is not known",
+    "repeat the command: what was written is found again and nothing is done twice",
 )
 HOME_SERVED = declare(
     "HOME.SERVED.v1",

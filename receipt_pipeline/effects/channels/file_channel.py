@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from receipt_pipeline.core.canonical import canonical_json
+from receipt_pipeline.core.effect_protocols import Capability
 from receipt_pipeline.core.reasons import NOTIFICATION_FAILED
 from receipt_pipeline.effects.channels.channel import OutgoingMessage, SendFailed
 from receipt_pipeline.effects.outbox_folder import tenant_folder, write_whole
@@ -17,6 +18,7 @@ class FileChannel:
 
     outbox_root: Path
     name: str = "file"
+    capability: Capability = Capability.LOOKUP
 
     def send(self, message: OutgoingMessage) -> None:
         """Write the message's file.

@@ -1,0 +1,290 @@
+"""Every effect of the protocol table, killed at every side of its call: one effect, or one owned question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from receipt_pipeline.core.effect_lifecycle import EffectDemand, EffectKind
+from receipt_pipeline.core.effect_protocols import (
+    EFFECT_PROTOCOLS,
+    WHEN_UNKNOWN,
+    Capability,
+    EffectProtocol,
+    WhenUnknown,
+)
+from receipt_pipeline.ledger import effect_tables
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.investigations import resolve_investigation
+from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
+from receipt_pipeline.reconciliation.takeover import take_expired_leases
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
+from receipt_pipeline_tests.fakes.scripted_channel import ScriptedChannel, SenderKilled
+from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan
+
+SIDES = ("before the call", "after the call")
+CASES = [
+    pytest.param(protocol, capability, side, id=f"{protocol.kind}-{capability}-{side}".replace(" ", "_"))
+    for protocol in EFFECT_PROTOCOLS
+    for capability in protocol.capabilities
+    for side in SIDES
+]
+
+
+class Killed(BaseException):
+    """Ends a pass where a crash would."""
+
+
+def die() -> None:
+    """End the pass here."""
+    raise Killed
+
+
+@pytest.fixture
+def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
+    """An empty house."""
+    return ReconcileBench.build(ledger, clock, tmp_path)
+
+
+def effect_of(house: ReconcileBench, job_id: str, kind: EffectKind) -> dict[str, Any]:
+    """Return the one effect of a kind that is not given up."""
+    [row] = house.bench.effects(job_id, kind)
+    return row
+
+
+def upload(house: ReconcileBench, capability: Capability, side: str) -> None:
+    """Kill the worker around its upload; the next attempt finds by digest what is there."""
+    job_id = house.bench.accept(key="upload", items=2)
+    place = "upload.before" if side == SIDES[0] else "upload.after"
+    with pytest.raises(Killed), ActingPlan({place: die}):
+        house.bench.work(job_id)
+    stored = house.bench.stored_results(job_id)
+    assert house.bench.job(job_id)["state"] == "running", "no answered call closes a job (R091)"
+    house.clock.advance(PAST_RETRY_S)
+    take_expired_leases(house.services)
+    house.bench.work_until_closed(job_id)
+    job, rows = house.bench.job(job_id), house.bench.effects(job_id)
+    assert [row["state"] for row in rows].count("committed") == 1
+    assert {row["expected_digest"] for row in rows} == {job["result_digest"]}
+    assert house.bench.stored_results(job_id) == [job["result_key"]]
+    if stored:
+        assert stored == [job["result_key"]], "what the first attempt stored is published, not put again"
+        assert house.bench.objects.puts == stored
+
+
+def make_tasks(house: ReconcileBench, capability: Capability, side: str) -> None:
+    """Kill the consumer around its transaction; the decision IDs keep tasks single."""
+    job_id = house.succeeded(key="tasks")["job_id"]
+    place = "consume.before" if side == SIDES[0] else "consume.after"
+    with pytest.raises(Killed), ActingPlan({place: die}):
+        house.settle_effects()
+    house.settle_effects()
+    tasks = house.bench.rows(effect_tables.review_tasks, job_id)
+    assert {row["decision_id"] for row in tasks} == {i["decision_id"] for i in house.bench.items(job_id)}
+    assert len(tasks) == 2
+    assert effect_of(house, job_id, EffectKind.REVIEW_TASKS)["state"] == "committed"
+
+
+def notify(house: ReconcileBench, capability: Capability, side: str) -> None:
+    """Kill the sender around its call, and follow up as the channel's capability allows."""
+    word = "die_first" if side == SIDES[0] else "die"
+    channel = house.channel = ScriptedChannel(script=[word], capability=capability)
+    job_id = house.succeeded(key="notify")["job_id"]
+    with pytest.raises(SenderKilled):
+        house.settle_effects()
+    if capability is not Capability.LOOKUP:
+        house.settle_effects()
+        assert channel.sends == 1, "a message that is being sent is nobody else's"
+        house.clock.advance(house.limits.send_ttl_s)
+    house.settle_effects()
+    arrived = [message.message_id for message in channel.arrived]
+    assert set(arrived) <= {f"msg_{job_id}"}, "the key is the same on every attempt (R090)"
+    state = effect_of(house, job_id, EffectKind.NOTIFICATION)["state"]
+    if WHEN_UNKNOWN[capability] is WhenUnknown.LOOK_UP:
+        assert (state, len(arrived)) == ("committed", 1)
+    elif WHEN_UNKNOWN[capability] is WhenUnknown.REPEAT_WITH_KEY:
+        assert (state, channel.sends) == ("committed", 2)
+    else:
+        assert (state, channel.sends) == ("unknown", 1)
+        assert_owned_and_never_repeated(house, channel, job_id)
+
+
+def assert_owned_and_never_repeated(house: ReconcileBench, channel: ScriptedChannel, job_id: str) -> None:
+    """Assert that a person owns the unknown notification, and that only the answer settles it."""
+    [question] = [row for row in house.questions() if row["kind"] == "unknown_effect"]
+    assert question["owner"] in house.limits.principals
+    assert (question["job_id"], question["reason_code"]) == (job_id, "NOTIFICATION.UNKNOWN.v1")
+    assert question["suspected_effect"]
+    assert question["allowed_repair"]
+    assert question["last_safe_checkpoint"] == 2
+    reconcile_ledger(house.services, granted=True)
+    house.clock.advance(house.limits.effect_deadline_s + 1)
+    house.settle_effects()
+    assert channel.sends == 1
+    assert [row["kind"] for row in house.questions()] == ["unknown_effect"]
+    with house.ledger.transaction() as tx:
+        resolve_investigation(tx, question["investigation_id"], resolution="they have it", by="operations")
+    assert reconcile_ledger(house.services).messages_settled == (f"msg_{job_id}",)
+    assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "abandoned"
+    assert channel.sends == 1
+
+
+def show_status(house: ReconcileBench, capability: Capability, side: str) -> None:
+    """Lose the document, or the note that it was written: it is written again under the same path."""
+    from receipt_pipeline.effects.outbox_folder import status_path
+    from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
+
+    job = house.settled(key="status")
+    send_status_documents(house.effects, at_most=10)
+    path = status_path(house.effects.outbox_root, tenant=job["tenant"], job_id=job["job_id"])
+    first = path.read_text()
+    if side == SIDES[0]:
+        path.unlink()
+        assert restore_status_documents(house.effects, at_most=10, recent_s=60) == 1
+    else:
+        house.edit("UPDATE jobs SET status_shown_seq = 0 WHERE job_id = :job", job=job["job_id"])
+        assert send_status_documents(house.effects, at_most=10) == 1
+    assert path.read_text() == first
+
+
+def publish_report(house: ReconcileBench, capability: Capability, side: str) -> None:
+    """Kill the publication before or after the rename: the next one shows the same account."""
+    from receipt_pipeline.accounting.publish import publish_report as publish
+    from receipt_pipeline.accounting.query import read_published
+    from receipt_pipeline_tests.fakes.accounted_home import an_accountant
+
+    house.settled(key="report")
+    accountant = an_accountant(house.effects, house.folder)
+    place = "publish_report.before" if side == SIDES[0] else "publish_report.after"
+    with pytest.raises(Killed), ActingPlan({place: die}):
+        publish(accountant)
+    published = publish(accountant)
+    assert read_published(accountant)["seq"] == published.seq
+    assert [path.name for path in accountant.report_root.glob("*.duckdb")] == [accountant.published.name]
+
+
+DRIVERS: dict[EffectKind, Callable[[ReconcileBench, Capability, str], None]] = {
+    EffectKind.RESULT_OBJECT: upload,
+    EffectKind.REVIEW_TASKS: make_tasks,
+    EffectKind.NOTIFICATION: notify,
+    EffectKind.STATUS_DOCUMENT: show_status,
+    EffectKind.REPORT_PUBLICATION: publish_report,
+}
+
+
+@pytest.mark.requirement("R090", "R091", "R094", "R095", "R104")
+@pytest.mark.parametrize(("protocol", "capability", "side"), CASES)
+def test_a_crash_on_either_side_of_the_call_leaves_one_effect_or_one_owned_question(
+    house: ReconcileBench, protocol: EffectProtocol, capability: Capability, side: str
+) -> None:
+    DRIVERS[protocol.kind](house, capability, side)
+    reconcile(house.services)
+    assert_settled(house)
+
+
+@pytest.mark.requirement("R095")
+def test_every_protocol_of_the_table_is_driven() -> None:
+    assert set(DRIVERS) == {protocol.kind for protocol in EFFECT_PROTOCOLS} == set(EffectKind)
+    assert set(WHEN_UNKNOWN) == set(Capability)
+
+
+@pytest.mark.requirement("R094", "R104")
+@pytest.mark.parametrize("word", ["vanish", "hide"])
+@pytest.mark.parametrize("capability", list(Capability))
+def test_a_call_without_an_answer_is_followed_up_by_what_the_channel_can_do(
+    house: ReconcileBench, capability: Capability, word: str
+) -> None:
+    channel = house.channel = ScriptedChannel(script=[word], capability=capability)
+    job_id = house.succeeded(key="silent", notification=EffectDemand.REQUIRED)["job_id"]
+    house.settle_effects()
+    arrived = len(channel.arrived)
+    house.clock.advance(house.limits.delivery_retry_s)
+    house.settle_effects()
+    state = effect_of(house, job_id, EffectKind.NOTIFICATION)["state"]
+    if capability is Capability.NEITHER:
+        assert (state, channel.sends, len(channel.arrived)) == ("unknown", 1, arrived)
+        assert house.bench.job(job_id)["settled_at"] is None
+        assert_owned_and_never_repeated_though_required(house, job_id)
+        return
+    assert state == "committed"
+    assert channel.sends == (1 if capability is Capability.LOOKUP and arrived else 2)
+    assert {message.message_id for message in channel.arrived} == {f"msg_{job_id}"}
+    outcomes = [row["outcome"] for row in house.bench.rows(effect_tables.deliveries, job_id)]
+    assert outcomes[-1] == "delivered"
+    assert house.bench.job(job_id)["settled_at"] is not None
+
+
+def assert_owned_and_never_repeated_though_required(house: ReconcileBench, job_id: str) -> None:
+    """Assert that a required effect stays a gap until the answer about it is recorded."""
+    house.clock.advance(house.limits.effect_deadline_s + 1)
+    assert not house.check("effects_have_no_gaps").passed
+    [question] = [row for row in house.questions() if row["kind"] == "unknown_effect"]
+    with house.ledger.transaction() as tx:
+        resolve_investigation(tx, question["investigation_id"], resolution="not there", by="operations")
+    reconcile_ledger(house.services)
+    assert house.check("effects_have_no_gaps").passed
+    assert house.bench.job(job_id)["settled_at"] is not None
+
+
+@pytest.mark.requirement("R104")
+def test_while_a_channel_cannot_be_asked_nothing_is_sent_again(house: ReconcileBench) -> None:
+    channel = house.channel = ScriptedChannel(script=["hide"], blind_lookups=0)
+    job_id = house.succeeded(key="blind")["job_id"]
+    channel.blind_lookups = 10
+    for _ in range(5):
+        house.settle_effects()
+        house.clock.advance(house.limits.delivery_retry_s * 10)
+    assert channel.sends == 0, "without an answer before the first call there is no call either"
+    assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "unknown"
+    [question] = house.questions()
+    assert (question["kind"], question["subject"]) == ("unknown_effect", f"{job_id}:notification")
+    [message] = house.bench.messages(job_id)
+    assert (message["state"], message["sends"]) == ("unknown", house.limits.delivery_attempts_max)
+
+    channel.blind_lookups = 0
+    channel.arrived.append(arrived_before(house, job_id))
+    house.clock.advance(house.limits.retry_cap_s)
+    house.settle_effects()
+    assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "committed"
+    reconcile_ledger(house.services)
+    assert house.questions() == []
+
+
+def arrived_before(house: ReconcileBench, job_id: str) -> Any:
+    """Return the job's message as its receiver has it."""
+    from receipt_pipeline.effects.channels.channel import OutgoingMessage
+
+    [row] = house.bench.messages(job_id)
+    return OutgoingMessage(row["message_id"], row["tenant"], row["kind"], 1, row["payload"])
+
+
+@pytest.mark.requirement("R104")
+def test_an_unknown_message_that_certainly_never_arrived_is_given_up_and_its_question_heals(
+    house: ReconcileBench,
+) -> None:
+    channel = house.channel = ScriptedChannel(blind_lookups=house.limits.delivery_attempts_max)
+    job_id = house.succeeded(key="absent")["job_id"]
+    for _ in range(house.limits.delivery_attempts_max):
+        house.settle_effects()
+        house.clock.advance(house.limits.delivery_retry_s * 10)
+    assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "unknown"
+    house.clock.advance(house.limits.retry_cap_s)
+    house.settle_effects()
+    assert (effect_of(house, job_id, EffectKind.NOTIFICATION)["state"], channel.sends) == ("failed", 0)
+    reconcile_ledger(house.services)
+    assert house.questions() == []
+    assert house.bench.job(job_id)["state"] == "succeeded"
+    assert len(house.bench.rows(effect_tables.deliveries, job_id)) == channel_tries(house, job_id)
+
+
+def channel_tries(house: ReconcileBench, job_id: str) -> int:
+    """Return how many tries the outbox counts."""
+    with house.ledger.reading() as tx:
+        return int(
+            tx.scalar(select(effect_tables.outbox.c.sends).where(effect_tables.outbox.c.job_id == job_id))
+        )

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check bench requirements evaluate lock
+.PHONY: help setup demo up test check matrix bench requirements evaluate lock
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -33,6 +33,9 @@ check: $(READY) ## format, lint, types, import rules, sizes and words
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m pytest receipt_pipeline_tests/tidy
+
+matrix: $(READY) ## play the crash matrix on SQLite and on a PostgreSQL server of its own
+	@$(BIN)/python -m receipt_pipeline_tests.matrix_on_both
 
 bench: $(READY) ## print the performance ratios of this machine
 	@$(BIN)/python -m benchmarks

@@ -9,6 +9,7 @@ from receipt_pipeline.cli import (
     account,
     classify,
     drills,
+    inject,
     investigations,
     jobs,
     releases,
@@ -42,7 +43,19 @@ def _root(
     """Receipt scans as immutable jobs."""
 
 
-for room in (serve, submit, jobs, repairs, classify, releases, investigations, tasks, account, drills):
+for room in (
+    serve,
+    submit,
+    jobs,
+    repairs,
+    classify,
+    releases,
+    investigations,
+    tasks,
+    account,
+    drills,
+    inject,
+):
     room.register(app)
 
 

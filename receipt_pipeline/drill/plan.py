@@ -7,13 +7,16 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, PipelineError
 from receipt_pipeline.core.failure_points import ALTERATIONS, POINTS, install_plan
 from receipt_pipeline.core.reasons import DRILL_FAILED_HERE, DRILLS_DISABLED, SETTING_INVALID
+
+UNTIL_POLL_S = 0.02
 
 
 class Fault(StrEnum):
@@ -34,7 +37,10 @@ class DrillFault(PipelineError):
 class PlannedFault:
     """One line of a plan: from the `first`th passage on, for `times` passages, the point does `fault`.
 
-    `seconds` is how long `hang` and `stall` last.
+    Attributes:
+        seconds: how long `hang` and `stall` last.
+        until: a file whose appearance ends a `hang` or `stall` earlier, "" for none.
+        witness: a file that gets the point's name as a line before the fault, "" for none.
     """
 
     point: str
@@ -42,6 +48,8 @@ class PlannedFault:
     first: int = 1
     times: int = 1
     seconds: float = 3600.0
+    until: str = ""
+    witness: str = ""
 
 
 @dataclass(slots=True)
@@ -57,13 +65,14 @@ class Plan:
         fault = self._due(point_name)
         if fault is None:
             return
+        _bear_witness(fault)
         if fault.fault is Fault.ERROR:
             raise DrillFault(DRILL_FAILED_HERE, failure_point=point_name)
         if fault.fault is Fault.KILL:
             os.kill(os.getpid(), signal.SIGKILL)
         if fault.fault is Fault.HANG:  # The whole worker stands still: nothing beats any more.
             self.silence()
-        time.sleep(fault.seconds)
+        _stand_still(fault)
 
     def altered(self, alteration: str, value: Any) -> Any:
         """Return the value, changed when the plan says so: dropped, or with another decision."""
@@ -80,6 +89,22 @@ class Plan:
             if fault.point == name and fault.first <= passage < fault.first + fault.times:
                 return fault
         return None
+
+
+def _bear_witness(fault: PlannedFault) -> None:
+    """Write the point's name where the plan wants it, so that it is there even after SIGKILL."""
+    if fault.witness:
+        with Path(fault.witness).open("a") as file:
+            file.write(fault.point + "\n")
+
+
+def _stand_still(fault: PlannedFault) -> None:
+    if not fault.until:
+        time.sleep(fault.seconds)
+        return
+    end = time.monotonic() + fault.seconds
+    while time.monotonic() < end and not Path(fault.until).exists():
+        time.sleep(UNTIL_POLL_S)
 
 
 def read_plan(text: str) -> tuple[PlannedFault, ...]:
@@ -119,15 +144,4 @@ def install_from(text: str, *, enabled: bool, silence: Callable[[], None]) -> bo
 
 def plan_text(*faults: PlannedFault) -> str:
     """Return the JSON of a plan, for the environment of a child process."""
-    return json.dumps(
-        [
-            {
-                "point": fault.point,
-                "fault": fault.fault.value,
-                "first": fault.first,
-                "times": fault.times,
-                "seconds": fault.seconds,
-            }
-            for fault in faults
-        ]
-    )
+    return json.dumps([asdict(fault) for fault in faults])

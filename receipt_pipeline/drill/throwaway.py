@@ -19,16 +19,23 @@ DRILL_LIMITS: Mapping[str, str] = {
     "RECEIPTS_LIMIT_OVERRUN_GRACE_S": "1",
     "RECEIPTS_LIMIT_WORKER_TTL_S": "600",
 }
-# A drill never touches the server of the home it is started from.
-_NOT_INHERITED = ("RECEIPTS_POSTGRES_URL", "RECEIPTS_DRILL_PLAN", "RECEIPTS_DRILLS", "DAGSTER_HOME")
+# A drill never touches the server of the home it is started from. They are emptied, not left out: a
+# child process adds what it is given to the environment of the command.
+_EMPTIED = ("RECEIPTS_POSTGRES_URL", "RECEIPTS_DRILL_PLAN", "RECEIPTS_DRILLS")
+_LEFT_OUT = "DAGSTER_HOME"
+
+
+def apart(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without what leads to the home, the server and the plan of the caller."""
+    kept = {name: value for name, value in environ.items() if name != _LEFT_OUT}
+    return kept | dict.fromkeys(_EMPTIED, "")
 
 
 @contextmanager
 def throwaway_environment(environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Yield the environment of an empty home that is removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="receipts-drill-"))
-    kept = {name: value for name, value in environ.items() if name not in _NOT_INHERITED}
     try:
-        yield {**kept, **DRILL_LIMITS, "RECEIPTS_HOME": str(folder / "home")}
+        yield {**apart(environ), **DRILL_LIMITS, "RECEIPTS_HOME": str(folder / "home")}
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -99,11 +99,12 @@ class Orders(Passes):
 
     def cancel(self, job_id: str) -> dict[str, Any]:
         """Cancel an open job: says what stopped and what stands."""
+        # Outside the transaction: who stands still here must not keep the ledger's writers waiting.
+        point("cancel.before")
         with self.ledger.transaction() as tx:
             job = read_job(tx, job_id)
             require(self.principal, Role.SUBMITTER, Role.OPERATOR, record=job)
             assert job is not None
-            point("cancel.before")
             before = cancel_job(tx, job_id=job_id, limits=self.settings.limits)
         point("cancel.after")
         if before is None:

@@ -86,15 +86,17 @@ def _work_one(group: Group, job_id: str) -> None:
 
 def _take_and_work(group: Group, job_id: str) -> tuple[Outcome, int]:
     """Take the job and work its attempt; returns what became of it and how many items were finished."""
-    taken = take_job(group.worker, job_id)
-    if isinstance(taken, Outcome):
-        return taken, 0
-    attempt = _attempt(group, taken)
-    group.beats.watch(attempt.token)
+    group.beats.take_up()
     try:
-        return _work_attempt(attempt), attempt.items_done
-    except LeaseLost:
-        return Outcome.STOOD_DOWN, attempt.items_done
+        taken = take_job(group.worker, job_id)
+        if isinstance(taken, Outcome):
+            return taken, 0
+        attempt = _attempt(group, taken)
+        group.beats.watch(attempt.token)
+        try:
+            return _work_attempt(attempt), attempt.items_done
+        except LeaseLost:
+            return Outcome.STOOD_DOWN, attempt.items_done
     finally:
         group.beats.let_go()
 

@@ -43,6 +43,7 @@ class Heartbeat:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._stop_beating: Callable[[], None] = lambda: None
+        self._at_work = False
         self._token: FencingToken | None = None
         self._progressed_at = worker.monotonic()
         self._refused = False
@@ -70,16 +71,24 @@ class Heartbeat:
 
         return stop
 
+    def take_up(self) -> None:
+        """Watch the progress of a worker that is about to claim, so that it cannot stand still in between."""
+        with self._lock:
+            self._at_work = True
+            self._progressed_at = self._worker.monotonic()
+
     def watch(self, token: FencingToken) -> None:
         """Renew this claim from now on, and watch its progress."""
         with self._lock:
+            self._at_work = True
             self._token = token
             self._refused = False
             self._progressed_at = self._worker.monotonic()
 
     def let_go(self) -> None:
-        """Renew nothing until the next claim."""
+        """Renew and watch nothing until the next claim."""
         with self._lock:
+            self._at_work = False
             self._token = None
 
     def progressed(self) -> None:
@@ -104,9 +113,9 @@ class Heartbeat:
         if _silenced.is_set() or self._given_up:
             return
         with self._lock:
-            token = self._token
+            token, at_work = self._token, self._at_work
             silent_s = self._worker.monotonic() - self._progressed_at
-        if token is not None and silent_s >= self._worker.limits.item_timeout_s:
+        if at_work and silent_s >= self._worker.limits.item_timeout_s:
             self._given_up = True
             self._worker.end_process()
             return

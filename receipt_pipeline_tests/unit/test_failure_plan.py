@@ -158,4 +158,5 @@ def test_a_dropped_message_is_nothing() -> None:
 
 def test_the_text_of_a_plan_is_plain_json() -> None:
     (entry,) = json.loads(plan_text(PlannedFault("claim.before", Fault.KILL)))
-    assert entry == {"point": "claim.before", "fault": "kill", "first": 1, "times": 1, "seconds": 3600.0}
+    once = {"first": 1, "times": 1, "seconds": 3600.0}
+    assert entry == {"point": "claim.before", "fault": "kill", "until": "", "witness": ""} | once

@@ -107,6 +107,31 @@ def test_a_refused_heartbeat_makes_the_worker_stand_down_at_the_next_boundary(be
     assert [row["ordinal"] for row in bench.refused(job_id)] == [0]
 
 
+def test_a_worker_that_stands_still_between_claim_and_first_item_is_ended_too(bench: WorkerBench) -> None:
+    seconds, ended = [0.0], list[str]()
+    worker = bench.worker(monotonic=lambda: seconds[0], end_process=lambda: ended.append("ended"))
+    beats = Heartbeat(worker)
+    seconds[0] = bench.limits.item_timeout_s + 1
+    beats.beat()
+    assert ended == []
+    beats.take_up()
+    beats.beat()
+    assert ended == []
+    seconds[0] += bench.limits.item_timeout_s
+    beats.beat()
+    assert ended == ["ended"]
+
+
+def test_a_worker_between_two_jobs_is_not_watched(bench: WorkerBench) -> None:
+    seconds, ended = [0.0], list[str]()
+    beats = Heartbeat(bench.worker(monotonic=lambda: seconds[0], end_process=lambda: ended.append("ended")))
+    beats.take_up()
+    beats.let_go()
+    seconds[0] = bench.limits.item_timeout_s + 1
+    beats.beat()
+    assert ended == []
+
+
 def test_without_progress_nothing_is_renewed_and_the_process_is_ended(bench: WorkerBench) -> None:
     job_id = bench.accept(items=1)
     seconds = [0.0]

@@ -1,0 +1,121 @@
+"""A sample of the crash matrix on both ledgers: real processes at durable boundaries, and one safe ending."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from receipt_pipeline.drill.matrix_cells import CellFault
+from receipt_pipeline_tests.crash.matrix_stage import Lines, ledgers_for, play
+
+# Claim, checkpoint, external call, domain commit with its outbox rows and the terminal record, the
+# outbox's own write, and the consumer's.
+DURABLE = ("claim", "checkpoint", "upload", "commit", "delivery_record", "consume")
+UNDER_LEASE = ("claim", "checkpoint", "upload", "commit")
+KILLS = tuple(itertools.product(DURABLE, (CellFault.KILL_BEFORE, CellFault.KILL_AFTER)))
+THEFTS = tuple(itertools.product(UNDER_LEASE, (CellFault.LEASE_THEFT,)))
+CANCELLATIONS = tuple(itertools.product(DURABLE, (CellFault.CANCELLATION,)))
+OTHERS = (
+    ("accept", CellFault.KILL_AFTER),
+    ("outbox_send", CellFault.DUPLICATE_DELIVERY),
+    ("outbox_send", CellFault.HANG),
+    ("read_back", CellFault.STALL),
+    ("intent", CellFault.ERROR),
+    ("investigate", CellFault.KILL_AFTER),
+)
+SAFE = {"converged", "owned"}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def lines(request: pytest.FixtureRequest) -> Lines:
+    """The lines of kills, thefts and two reconcilers at once, on each ledger."""
+    takeover = ("takeover", CellFault.DUPLICATE_DELIVERY)
+    return play((*KILLS, *THEFTS, takeover), ledgers_for(request.param, request))
+
+
+@pytest.fixture(scope="module")
+def further_lines(request: pytest.FixtureRequest) -> Lines:
+    """The lines of cancellations and other faults, on SQLite."""
+    return play((*CANCELLATIONS, *OTHERS), ledgers_for("sqlite", request))
+
+
+def ending(lines: Lines, boundary: str, fault: CellFault) -> tuple[str, str]:
+    """Return verdict and detail of a cell."""
+    line = lines[boundary, fault]
+    return line["verdict"], line["detail"]
+
+
+@pytest.mark.requirement("R097", "R152")
+@pytest.mark.parametrize(("boundary", "fault"), KILLS)
+def test_a_kill_right_before_or_after_a_durable_boundary_leaves_one_effect_ledger(
+    lines: Lines, boundary: str, fault: CellFault
+) -> None:
+    verdict, detail = ending(lines, boundary, fault)
+    assert (verdict, detail.rpartition(" → ")[2]) == ("converged", "succeeded/complete"), detail
+
+
+@pytest.mark.requirement("R153")
+@pytest.mark.parametrize(("boundary", "fault"), THEFTS)
+def test_a_stolen_lease_leaves_the_outcome_to_who_holds_it(
+    lines: Lines, boundary: str, fault: CellFault
+) -> None:
+    verdict, detail = ending(lines, boundary, fault)
+    assert (verdict, detail) == ("converged", "lost → committed → succeeded/complete")
+
+
+@pytest.mark.requirement("R153")
+@pytest.mark.parametrize(("boundary", "fault"), CANCELLATIONS)
+def test_a_cancellation_at_a_boundary_closes_an_open_job_and_changes_no_closed_one(
+    further_lines: Lines, boundary: str, fault: CellFault
+) -> None:
+    verdict, detail = ending(further_lines, boundary, fault)
+    wanted = "canceled/canceled" if boundary in UNDER_LEASE else "succeeded/complete"
+    assert (verdict, detail.rpartition(" → ")[2]) == ("converged", wanted), detail
+
+
+@pytest.mark.requirement("R156")
+@pytest.mark.parametrize(("boundary", "fault"), OTHERS)
+def test_every_other_scenario_ends_balanced_or_owned(
+    further_lines: Lines, boundary: str, fault: CellFault
+) -> None:
+    verdict, detail = ending(further_lines, boundary, fault)
+    assert verdict in SAFE, detail
+
+
+@pytest.mark.requirement("R159")
+def test_an_acceptance_that_nobody_was_told_of_is_worked_all_the_same(further_lines: Lines) -> None:
+    assert ending(further_lines, "accept", CellFault.KILL_AFTER) == (
+        "converged",
+        "committed → succeeded/complete",
+    )
+
+
+@pytest.mark.requirement("R159")
+def test_an_effect_that_happened_without_its_closure_is_found_and_closed(lines: Lines) -> None:
+    verdict, detail = ending(lines, "upload", CellFault.KILL_AFTER)
+    assert (verdict, detail) == ("converged", "lost → committed → succeeded/complete")
+
+
+@pytest.mark.requirement("R159")
+def test_a_cancellation_that_races_a_claim_closes_the_job_once(further_lines: Lines) -> None:
+    verdict, detail = ending(further_lines, "claim", CellFault.CANCELLATION)
+    assert (verdict, detail) == ("converged", "canceled/canceled")
+
+
+@pytest.mark.requirement("R098", "R159")
+def test_two_reconcilers_at_once_take_a_lost_job_over_once(lines: Lines) -> None:
+    verdict, detail = ending(lines, "takeover", CellFault.DUPLICATE_DELIVERY)
+    assert (verdict, detail) == ("converged", "lost → committed → succeeded/complete")
+
+
+def test_a_worker_that_stands_still_is_ended_by_its_own_watchdog(further_lines: Lines) -> None:
+    verdict, detail = ending(further_lines, "read_back", CellFault.STALL)
+    assert (verdict, detail) == ("converged", "ended by its watchdog; lost → committed → succeeded/complete")
+
+
+def test_a_lost_object_is_an_owned_question_however_often_its_finder_dies(further_lines: Lines) -> None:
+    verdict, detail = ending(further_lines, "investigate", CellFault.KILL_AFTER)
+    assert (verdict, detail) == ("owned", "committed → succeeded/complete; owned: missing_object")

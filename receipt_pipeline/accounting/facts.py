@@ -36,7 +36,8 @@ QUESTION_OF_FINDING: Mapping[str, frozenset[InvestigationKind]] = {
     "divergent": frozenset({InvestigationKind.DIVERGENT_OUTPUT}),
     "effect_gaps": frozenset({InvestigationKind.EFFECT_GAP, InvestigationKind.UNKNOWN_EFFECT}),
 }
-
+# Settled by the fact alone; an answer is recorded, and changes nothing about them.
+FACT_FINDINGS = frozenset({"missing_terminal", "success_without_object", "object_mismatch"})
 
 Owned = Callable[[Mapping[str, Any]], bool]
 
@@ -186,7 +187,8 @@ def _line(finding: str, job_id: str | None, asked: list[dict[str, Any]], owned: 
     if not asked:
         return OpenFinding(finding, job_id, None, None, None, owned=False, answered=False)
     latest = (sorted(waiting, key=owned) or asked)[-1]
-    # What reconciliation closed because the fault was gone is no answer once the fault is back.
+    # What reconciliation closed because the fault was gone is no answer once the fault is back, and a
+    # person's word is none while the fact itself stands.
     by_person = latest["state"] == RESOLVED and latest["resolved_by"] != RECONCILER
     return OpenFinding(
         finding,
@@ -195,5 +197,5 @@ def _line(finding: str, job_id: str | None, asked: list[dict[str, Any]], owned: 
         latest["owner"],
         latest["deadline_at"],
         owned=latest["state"] == OPEN and owned(latest),
-        answered=by_person and finding != "missing_terminal",
+        answered=by_person and finding not in FACT_FINDINGS,
     )

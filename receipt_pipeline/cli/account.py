@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ import typer
 from rich.text import Text
 
 from receipt_pipeline.cli.answers import Exit, answering, people, print_json, print_table, remarks
+from receipt_pipeline.cli.asked_time import asked_time
 from receipt_pipeline.cli.opening import services
-from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.core.reasons import FIELD_INVALID
 
 JSON = typer.Option(False, "--json", help="Print one JSON document.")
 
@@ -36,7 +34,7 @@ def report(
     as_json: bool = JSON,
 ) -> Exit:
     """Refresh and publish the account, then print it. Exit status 1 when the gate fails."""
-    opened, at = services(), _time(cutoff)
+    opened, at = services(), asked_time(cutoff)
     if not published:
         opened.sweep_objects()
         for notice in opened.publish_report().notices:
@@ -54,18 +52,6 @@ def report(
     else:
         show_report(document)
     return Exit.DONE if document["gate"] == "pass" else Exit.BAD_NEWS
-
-
-def _time(text: str) -> dt.datetime | None:
-    if not text:
-        return None
-    try:
-        value = dt.datetime.fromisoformat(text)
-        if value.tzinfo is None:
-            raise InputRefused(FIELD_INVALID, pointer="--cutoff", wanted="a time with its zone")
-        return value.astimezone(dt.UTC)
-    except (ValueError, OverflowError) as error:
-        raise InputRefused(FIELD_INVALID, pointer="--cutoff", wanted="an ISO time with its zone") from error
 
 
 def show_report(document: dict[str, Any]) -> None:

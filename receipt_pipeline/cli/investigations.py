@@ -42,11 +42,11 @@ def assign(
 @answering
 def resolve(
     investigation: str = typer.Argument(..., help="Investigation id."),
-    note: str = typer.Option(..., "--note", help="What was found and decided."),
+    note: str = typer.Option("", "--note", help="What was found and decided."),
     keep: str = typer.Option("", "--keep", help="Quarantine: the digest that stands."),
-    withdraw: bool = typer.Option(False, "--withdraw", help="Quarantine: no output stands."),
+    withdraw: bool = typer.Option(False, "--withdraw", help="Give the divergent or lost result up."),
 ) -> None:
-    """Record a decision. A quarantine needs --keep DIGEST or --withdraw."""
+    """Record a decision. A quarantine needs --keep DIGEST or --withdraw, any other question a note."""
     services().resolve_investigation(investigation, note=note, keep=keep or None, withdraw=withdraw)
     people.print(f"{investigation} is resolved")
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich.text import Text
 
-from receipt_pipeline.cli.answers import Exit, answering, people, plain, print_json, print_table
+from receipt_pipeline.cli.answers import answering, people, plain, print_json, print_table
 from receipt_pipeline.cli.opening import services
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.core.next_actions import ACTION_TEXTS, NextAction
 from receipt_pipeline.core.reasons import FIELD_INVALID
+from receipt_pipeline.effects.read_rejections import rejections_csv
 from receipt_pipeline.ledger.status import AUDIENCES
 
 JSON = typer.Option(False, "--json", help="Print one JSON document.")
@@ -65,8 +67,17 @@ def jobs(
 
 
 @answering
-def result(job: str = typer.Argument(..., help="Job id."), as_json: bool = JSON) -> None:
+def result(
+    job: str = typer.Argument(..., help="Job id."),
+    rejections: Path | None = typer.Option(
+        None, "--rejections", help="Write the list of rejected items to this CSV file instead."
+    ),
+    as_json: bool = JSON,
+) -> None:
     """Read a job's verified result: fields and decisions. Accepted is never a decision."""
+    if rejections is not None:
+        _write_rejections(job, rejections, as_json=as_json)
+        return
     document = services().result(job)
     if as_json:
         print_json(document)
@@ -87,15 +98,37 @@ def result(job: str = typer.Argument(..., help="Job id."), as_json: bool = JSON)
     print_table(rows, ["item", "file", "class", "decision", "merchant", "date", "total", "reasons"])
 
 
+def _write_rejections(job: str, target: Path, *, as_json: bool) -> None:
+    lines = services().rejections(job)
+    try:
+        target.write_text(rejections_csv(lines), encoding="utf-8")
+    except OSError as error:
+        raise InputRefused(FIELD_INVALID, pointer="--rejections", wanted="a file to write to") from error
+    if as_json:
+        print_json(lines)
+    else:
+        people.print(f"{len(lines)} rejected items are listed in {target}")
+
+
 @answering
-def cancel(job: str = typer.Argument(..., help="Job id."), as_json: bool = JSON) -> Exit | None:
-    """Cancel an open job: says what stopped and what stands."""
+def cancel(job: str = typer.Argument(..., help="Job id."), as_json: bool = JSON) -> None:
+    """Cancel an open job: says what stopped, what stands, and what remains."""
     answer = services().cancel(job)
     if as_json:
         print_json(answer)
-    else:
-        people.print(answer["sentence"])
-    return None
+        return
+    people.print(answer["sentence"])
+    show_ending(answer)
+
+
+def show_ending(answer: dict[str, Any]) -> None:
+    """Print what stopped, what stands and what remains of a job that was ended on request."""
+    for name in ("stopped", "stands", "unresolved"):
+        if answer[name]:
+            people.print(f"  {name}: {', '.join(answer[name])}")
+    for entry in answer["remains"]:
+        people.print(f"  remains: {entry['effect']} ({entry['state']}): {entry['what']}")
+    people.print(f"  compensating action: {answer['compensating_action']['what']}")
 
 
 def register(app: typer.Typer) -> None:

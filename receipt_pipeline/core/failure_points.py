@@ -23,6 +23,7 @@ BOUNDARIES: tuple[str, ...] = (
     "takeover",
     "expire",
     "cancel",
+    "supersede",
     "outbox_send",
     "delivery_record",
     "consume",

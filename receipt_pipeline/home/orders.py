@@ -9,7 +9,6 @@ from typing import Any
 from receipt_pipeline.chain.release import shipped_releases
 from receipt_pipeline.core.envelope import DEFAULT_RELEASE
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
-from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.core.principals import Role, require
 from receipt_pipeline.core.reasons import (
@@ -17,21 +16,19 @@ from receipt_pipeline.core.reasons import (
     NOT_FOUND,
     RELEASE_LAST_LIVE,
     SCAN_MISSING,
-    STATE_REFUSES,
 )
+from receipt_pipeline.effects.read_rejections import read_rejections
 from receipt_pipeline.effects.read_result import read_result
 from receipt_pipeline.home.passes import Passes
 from receipt_pipeline.home.samples import drop_samples
 from receipt_pipeline.intake.submit import submit_paths
 from receipt_pipeline.ledger.consume import close_review_task
 from receipt_pipeline.ledger.counts import list_review_tasks, unsettled_jobs
-from receipt_pipeline.ledger.endings import cancel_job
 from receipt_pipeline.ledger.investigations import (
     InvestigationKind,
     assign_investigation,
     list_investigations,
     read_investigation,
-    resolve_investigation,
 )
 from receipt_pipeline.ledger.losses import read_job
 from receipt_pipeline.ledger.releases import (
@@ -42,8 +39,10 @@ from receipt_pipeline.ledger.releases import (
     resolve_release,
     retire_release,
 )
+from receipt_pipeline.ledger.standing_facts import OBJECT_KINDS
 from receipt_pipeline.ledger.status import list_jobs, read_status
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
+from receipt_pipeline.reconciliation.resolve import answer_question
 from receipt_pipeline.settings import NAME
 from receipt_pipeline.worker.at_once import classify_at_once
 
@@ -81,6 +80,12 @@ class Orders(Passes):
         self._may_read(job_id)
         return read_result(self.effects, job_id, tenant=self.settings.tenant)
 
+    def rejections(self, job_id: str) -> list[dict[str, str]]:
+        """Return why validation refused which items of a closed job, and what to do about each (R101)."""
+        self._may_read(job_id)
+        with self.ledger.reading() as tx:
+            return read_rejections(tx, job_id, tenant=self.settings.tenant)
+
     def unsettled(self, job_ids: Sequence[str]) -> list[str]:
         """Return the terminal jobs whose tasks or notification have not had their turn."""
         with self.ledger.reading() as tx:
@@ -96,26 +101,6 @@ class Orders(Passes):
         return classify_at_once(
             self.ledger, self.chains, data, release=release or DEFAULT_RELEASE, tenant=self.settings.tenant
         )
-
-    def cancel(self, job_id: str) -> dict[str, Any]:
-        """Cancel an open job: says what stopped and what stands."""
-        # Outside the transaction: who stands still here must not keep the ledger's writers waiting.
-        point("cancel.before")
-        with self.ledger.transaction() as tx:
-            job = read_job(tx, job_id)
-            require(self.principal, Role.SUBMITTER, Role.OPERATOR, record=job)
-            assert job is not None
-            before = cancel_job(tx, job_id=job_id, limits=self.settings.limits)
-        point("cancel.after")
-        if before is None:
-            raise NotAllowed(STATE_REFUSES, job_id=job_id, state=job["state"])
-        status = self.status(job_id)
-        kept = status["items"]["classified"] + status["items"]["unchanged"] + status["items"]["rejected"]
-        sentence = (
-            f"{job_id} is canceled: {status['items']['cancelled']} items stopped, {kept} finished ones stay "
-            "readable; nothing of the job is sent on"
-        )
-        return status | {"sentence": sentence}
 
     def _may_read(self, job_id: str) -> None:
         with self.ledger.reading() as tx:
@@ -194,17 +179,18 @@ class Orders(Passes):
     def resolve_investigation(
         self, investigation_id: str, *, note: str, keep: str | None, withdraw: bool
     ) -> None:
-        """Record a decision; a quarantine's also says which digest stands, or that none does."""
+        """Record a decision; a quarantine's also says which digest stands, or that none does.
+
+        Raises:
+            NotAllowed: INVESTIGATION.FACT_STANDS.v1 while what is asked about is still so.
+        """
         require(self.principal, Role.OPERATOR)
-        if not note.strip():
+        if not (note.strip() or keep or withdraw):
             raise InputRefused(FIELD_INVALID, pointer="--note", wanted="what was found and decided")
         with self.ledger.reading() as tx:
             row = read_investigation(tx, investigation_id)
-        divergent = row["kind"] == InvestigationKind.DIVERGENT_OUTPUT
-        if divergent != bool(keep or withdraw):
-            wanted = "--keep DIGEST or --withdraw" if divergent else "neither --keep nor --withdraw"
-            raise InputRefused(FIELD_INVALID, pointer="investigation", wanted=wanted)
-        if divergent and row["state"] == "open":
+        _check_decision(row["kind"], keep=keep, withdraw=withdraw)
+        if row["kind"] == InvestigationKind.DIVERGENT_OUTPUT and row["state"] == "open":
             resolve_quarantine(
                 self.reconciler,
                 job_id=row["job_id"],
@@ -214,8 +200,13 @@ class Orders(Passes):
                 note=note,
             )
             return
-        with self.ledger.transaction() as tx:
-            resolve_investigation(tx, investigation_id, resolution=note, by=self.settings.caller)
+        answer_question(
+            self.reconciler,
+            investigation_id,
+            note=note,
+            by=self.settings.caller,
+            withdraw=withdraw and row["kind"] in OBJECT_KINDS,
+        )
 
     def review_tasks(self, *, only_open: bool, job_id: str | None = None) -> list[dict[str, Any]]:
         """Return the tenant's review tasks, oldest first."""
@@ -230,3 +221,16 @@ class Orders(Passes):
             close_review_task(
                 tx, decision_id=decision_id, tenant=self.settings.tenant, by=self.settings.caller
             )
+
+
+def _check_decision(kind: str, *, keep: str | None, withdraw: bool) -> None:
+    """Refuse a decision that its kind of question does not take."""
+    given = (bool(keep), withdraw)
+    if kind == InvestigationKind.DIVERGENT_OUTPUT:
+        fits, wanted = given in ((True, False), (False, True)), "--keep DIGEST or --withdraw"
+    elif kind in OBJECT_KINDS:
+        fits, wanted = not keep, "--withdraw, or a note once the object is restored"
+    else:
+        fits, wanted = given == (False, False), "neither --keep nor --withdraw"
+    if not fits:
+        raise InputRefused(FIELD_INVALID, pointer="investigation", wanted=wanted)

@@ -11,6 +11,7 @@ from receipt_pipeline.effects.consume import consume_due
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
 from receipt_pipeline.intake.inbox import sweep_inbox
+from receipt_pipeline.ledger.grants import acting_under_grant, authority_fault
 from receipt_pipeline.ledger.waves import beat_wave, close_wave, extend_wave, wave_jobs
 from receipt_pipeline.reconciliation.repair import (
     ReconcileSummary,
@@ -65,11 +66,23 @@ class Passes(Rooms):
 
     @property
     def principal(self) -> Principal:
-        """Return whom the settings let this process act for (D14)."""
-        return Principal(self.settings.tenant, self.settings.caller, self.settings.roles)
+        """Return whom the settings let this process act for (D14), in the roles that his grant has left.
+
+        Raises:
+            NotAllowed: AUTHORITY.EXPIRED.v1 or AUTHORITY.REVOKED.v1.
+        """
+        named = Principal(self.settings.tenant, self.settings.caller, self.settings.roles)
+        with self.ledger.reading() as tx:
+            return acting_under_grant(tx, named)
 
     def sweep_inbox(self) -> PassSummary:
-        """Accept what was dropped, within the pass's time bound."""
+        """Accept what was dropped, within the pass's time bound; without authority it is left where it is."""
+        with self.ledger.reading() as tx:
+            fault = authority_fault(
+                tx, tenant=self.settings.tenant, caller=self.settings.caller, role=Role.SUBMITTER
+            )
+        if fault is not None:
+            return PassSummary(f"inbox: left as it is, {fault.code}", {})
         summary = sweep_inbox(self.intake, time_bound_s=self.settings.limits.pass_bound_s)
         return _summary("inbox", summary.counts)
 

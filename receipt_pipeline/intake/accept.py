@@ -29,6 +29,7 @@ from receipt_pipeline.intake.manifest import parse_document
 from receipt_pipeline.intake.services import Intake
 from receipt_pipeline.ledger.accept import Lineage, StoredItem, find_replay, insert_job, record_replay
 from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.grants import require_authority
 from receipt_pipeline.ledger.object_records import held_keys, hold_objects, release_holds
 from receipt_pipeline.objects.store import scan_key
 
@@ -225,6 +226,7 @@ class _Commit:
         job = find_replay(tx, tenant=tenant, request=request)
         replayed = job is not None
         if job is None:
+            require_authority(tx, tenant=tenant, caller=self.principal.caller)
             keys = {scan_key(tenant, item.sha256) for item in request.items}
             if held_keys(tx, keys) != keys:
                 return None

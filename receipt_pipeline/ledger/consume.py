@@ -11,10 +11,12 @@ from receipt_pipeline.core.errors import NotAllowed, NotFound
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.item_outcome import Decision
 from receipt_pipeline.core.job_lifecycle import JobState
-from receipt_pipeline.core.reasons import NOT_FOUND, Reason
+from receipt_pipeline.core.principals import Role
+from receipt_pipeline.core.reasons import AUTHORITY_REVOKED, NOT_FOUND, Reason
 from receipt_pipeline.core.reasons import TASK_DONE as TASK_DONE_ALREADY
 from receipt_pipeline.ledger.effect_tables import consumed, effects, quarantine, review_tasks
 from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.grants import authority_fault
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.losses import read_job
 from receipt_pipeline.ledger.quarantines import OPEN, open_quarantines
@@ -56,6 +58,9 @@ def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
         return 0
     now = tx.now()
     made = 0
+    # Whoever lost his grant meanwhile clears nothing by himself: a reviewer looks at every decision.
+    denied = authority_fault(tx, tenant=job["tenant"], caller=job["caller"], role=Role.SUBMITTER)
+    doubts = [denied.code] if denied is AUTHORITY_REVOKED else []
     rows = tx.rows(
         select(items)
         .where(items.c.job_id == job["job_id"])
@@ -68,7 +73,7 @@ def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
         )
         if known is not None:
             continue
-        cleared = item["decision"] == Decision.CLEAR
+        cleared = item["decision"] == Decision.CLEAR and not doubts
         tx.execute(
             insert(review_tasks).values(
                 decision_id=item["decision_id"],
@@ -77,7 +82,7 @@ def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
                 ordinal=item["ordinal"],
                 item_id=item["item_id"],
                 decision=item["decision"],
-                reasons=item["reasons"],
+                reasons=[*(item["reasons"] or []), *doubts],
                 result_digest=job["result_digest"],
                 outcome_digest=item["outcome_digest"],
                 state=AUTO_CLEARED if cleared else TASK_OPEN,

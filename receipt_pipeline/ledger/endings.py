@@ -27,6 +27,7 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.ledger.closing import close_attempt, settle_open_items, write_terminal
 from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.losses import begin_closing, read_job
 from receipt_pipeline.ledger.tables import items, jobs
 
@@ -85,6 +86,20 @@ def supersede_job(
     if before is not None:
         tx.execute(update(jobs).where(jobs.c.job_id == job_id).values(superseded_by=superseded_by))
     return before
+
+
+def link_replacement(tx: LedgerTransaction, *, job_id: str, by_job_id: str, by: str) -> None:
+    """Journal on the replacing job whose place it takes; the replaced one names it in its row."""
+    abandoned = select(items.c.item_id).where(items.c.job_id == job_id)
+    rows = tx.rows(abandoned.where(items.c.item_class == ItemClass.SUPERSEDED).order_by(items.c.ordinal))
+    append_event(
+        tx,
+        EventKind.SUPERSEDES,
+        job_id=by_job_id,
+        replaced=job_id,
+        abandoned=[row["item_id"] for row in rows],
+        by=by,
+    )
 
 
 def _end_on_request(

@@ -21,6 +21,14 @@ from receipt_pipeline.ledger.investigations import (
 )
 
 RECONCILER = "system:reconcile"
+# Asked again as long as it is so, whatever was answered.
+ASKED_WHILE_SO = frozenset(
+    {
+        InvestigationKind.MISSING_OBJECT,
+        InvestigationKind.ALTERED_OBJECT,
+        InvestigationKind.MISSING_TERMINAL,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +45,18 @@ class Question:
 
 
 def ask(tx: LedgerTransaction, question: Question, *, limits: ServiceLimits) -> bool:
-    """Open the question unless it is open, or a person has answered it; True when it is new.
+    """Open the question unless it is open, or a person has decided about it; True when it is new.
 
     Where reconciliation itself had closed the question because the fault was gone, the fault's return
-    is new evidence and is asked under the next number.
+    is new evidence and is asked under the next number. So is a fact that stands although a person has
+    called it settled: no answer makes an object be there.
     """
     # Two passes at once would both find nothing asked.
     tx.serialise(f"question:{question.kind.value}:{question.subject}")
     asked = _asked(tx, question)
     latest = asked[-1] if asked else None
-    if latest is not None and latest["state"] != OPEN and latest["resolved_by"] != RECONCILER:
+    decided = latest is not None and latest["state"] != OPEN and latest["resolved_by"] != RECONCILER
+    if decided and question.kind not in ASKED_WHILE_SO:
         return False
     is_new = latest is None or latest["state"] != OPEN
     number = len(asked) + (1 if is_new else 0)

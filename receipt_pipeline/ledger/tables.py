@@ -57,6 +57,21 @@ aliases = Table(
     Column("moved_at", UtcMicros, nullable=False),
 )
 
+grants = Table(
+    "grants",
+    metadata,
+    Column("grant_no", Sequence64, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("caller", String, nullable=False),
+    Column("roles", sa.JSON, nullable=False),
+    Column("given_by", String, nullable=False),
+    Column("given_at", UtcMicros, nullable=False),
+    Column("expires_at", UtcMicros),
+    Column("revoked_by", String),
+    Column("revoked_at", UtcMicros),
+    Index("ix_grants_tenant_caller", "tenant", "caller"),
+)
+
 workers = Table(
     "workers",
     metadata,
@@ -178,6 +193,8 @@ jobs = Table(
     # must not read past them.
     _index_where("ix_jobs_open", "submitted_at", "job_id", condition="terminal_at IS NULL"),
     _index_where("ix_jobs_wave_id", "wave_id", condition="wave_id IS NOT NULL"),
+    _index_where("ix_jobs_parent_job_id", "parent_job_id", condition="parent_job_id IS NOT NULL"),
+    _index_where("ix_jobs_superseded_by", "superseded_by", condition="superseded_by IS NOT NULL"),
     _index_where("ix_jobs_status_unshown", "latest_seq", condition="latest_seq > status_shown_seq"),
 )
 

@@ -39,6 +39,7 @@ from receipt_pipeline.ledger.findings_work import attempts_beyond_budget
 from receipt_pipeline.ledger.investigations import OPEN, InvestigationKind
 from receipt_pipeline.ledger.open_questions import Question, answer_gone, ask, escalate_overdue
 from receipt_pipeline.ledger.outbox import unknown_subjects
+from receipt_pipeline.ledger.retry import answer_settled_by_children
 from receipt_pipeline.ledger.tables import jobs
 from receipt_pipeline.reconciliation.services import Reconciler
 
@@ -101,7 +102,10 @@ def ask_about_faults(services: Reconciler) -> Asked:
                 attempts_beyond_budget(tx, limits=services.limits), _beyond_budget
             ),
         }
-    return _settle(services, questions, heals=_HEALED)
+    asked = _settle(services, questions, heals=_HEALED)
+    with services.ledger.transaction() as tx:
+        settled = answer_settled_by_children(tx)
+    return Asked(asked.opened, asked.healed + len(settled))
 
 
 _HEALED: Mapping[Kind, str] = {

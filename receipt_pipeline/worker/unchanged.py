@@ -10,7 +10,7 @@ from sqlalchemy import select
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
 from receipt_pipeline.core.job_lifecycle import JobState
-from receipt_pipeline.ledger.effect_tables import quarantine
+from receipt_pipeline.ledger.effect_tables import quarantine, tombstones
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.tables import items, jobs
 from receipt_pipeline.worker.equipment import Worker
@@ -67,5 +67,6 @@ def _earlier(tx: LedgerTransaction, item: dict[str, Any]) -> dict[str, Any] | No
         .where(items.c.item_class == ItemClass.CLASSIFIED)
         .where(jobs.c.state == JobState.SUCCEEDED)
         .where(jobs.c.job_id.not_in(disputed))
+        .where(jobs.c.result_key.not_in(select(tombstones.c.object_key)))
     )
     return tx.row(query)

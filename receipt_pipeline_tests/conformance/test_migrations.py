@@ -17,7 +17,7 @@ from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.tables import metadata
 
 PROCESSES = 2
-HEAD = "0003"
+HEAD = "0004"
 
 assert effect_tables.effects.metadata is operation_tables.alerts.metadata is metadata
 

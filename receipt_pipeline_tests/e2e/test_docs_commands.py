@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,22 @@ def a_waiting_job(home: ReadersHome) -> str:
     return str(home.answer("submit", "scans/r-001.jpg", "--new")["job_id"])
 
 
+def another_waiting_job(home: ReadersHome) -> str:
+    """Return the id of another job that nobody has begun."""
+    return str(home.answer("submit", "scans/r-002.jpg", "--new")["job_id"])
+
+
+def an_expired_job(home: ReadersHome) -> str:
+    """Return the id of a job that waited longer than its queue deadline."""
+    manifest = json.loads((home.folder / "expenses.json").read_text())
+    hasty = manifest | {"idempotency_key": "hasty", "limits": {"max_queue_age_s": 1}}
+    (home.folder / "hasty.json").write_text(json.dumps(hasty))
+    job_id = str(home.answer("submit", "hasty.json")["job_id"])
+    time.sleep(1.5)
+    assert home.run("reconcile").returncode == 0
+    return job_id
+
+
 def an_open_investigation(home: ReadersHome) -> str:
     """Return the id of the investigation that a lost result object leads to."""
     job_id = home.answer("submit", "scans/r-002.jpg", "--new", "--wait")["job_id"]
@@ -117,6 +134,8 @@ def tomorrow(_home: ReadersHome) -> str:
 PLACEHOLDERS: dict[str, Callable[[ReadersHome], str]] = {
     "JOB": a_succeeded_job,
     "JOB2": a_waiting_job,
+    "JOB3": another_waiting_job,
+    "EXPIRED_JOB": an_expired_job,
     "INVESTIGATION": an_open_investigation,
     "OWNER": an_active_principal,
     "RELEASE": the_current_release,
@@ -139,6 +158,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> ReadersHome:
         items.append({"item_id": f"r-00{number}", "uri": name, "sha256": digest})
     manifest = {"contract": "receipt-job/v1", "idempotency_key": "expenses-2026-11-28", "items": items}
     (folder / "expenses.json").write_text(json.dumps(manifest))
+    (folder / "corrected.json").write_text(json.dumps(manifest | {"idempotency_key": "corrected"}))
     shutil.copytree(SAMPLES, folder / "data" / "samples")
     home = ReadersHome(folder)
     home.stands_for("JOB")

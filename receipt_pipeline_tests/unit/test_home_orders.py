@@ -13,6 +13,7 @@ from receipt_pipeline.ledger.consume import make_review_tasks
 from receipt_pipeline.reconciliation.repair import ReconcileSummary
 from receipt_pipeline.reconciliation.services import Reconciler
 from receipt_pipeline_tests import builders
+from receipt_pipeline_tests.builders import CALLER
 from receipt_pipeline_tests.conformance.ledger_rows import job_row
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
@@ -63,6 +64,37 @@ def test_a_requeue_says_whom_it_fenced_and_what_stays(home: OpenedHome) -> None:
     )
     assert (did["state"], did["phase"], did["next_action"]) == ("running", "queued", "wait")
     assert f"{builders.WORKER} is fenced" in did["sentence"]
+
+
+def test_a_cancellation_says_what_stopped_and_a_second_one_what_stands(home: OpenedHome) -> None:
+    job_id = home.submit("job", items=2)
+    answer = home.services.cancel(job_id)
+    assert (answer["stopped"], answer["stands"]) == (["r-001", "r-002"], [])
+    assert "2 items stopped" in answer["sentence"]
+    with pytest.raises(NotAllowed) as again:
+        home.services.cancel(job_id)
+    assert again.value.reason.code == "STATE.REFUSES.v1"
+    assert again.value.facts["stands"] == {"cancelled": 2}
+    assert "nothing of the job was sent on" in again.value.facts["compensating_action"]
+
+
+def test_a_supersession_names_the_work_that_is_given_up(home: OpenedHome) -> None:
+    old_id, new_id = home.submit("old", items=2), home.submit("new")
+    answer = home.services.supersede(old_id, by=new_id)
+    assert (answer["abandoned"], answer["replaced_by"]) == (["r-001", "r-002"], new_id)
+    assert home.services.status(new_id)["links"]["supersedes"] == [old_id]
+
+
+@pytest.mark.requirement("R042")
+def test_a_revoked_caller_is_denied_every_order_and_his_files_wait(home: OpenedHome) -> None:
+    job_id = home.submit("job")
+    home.services.revoke_grant(CALLER)
+    for order in (home.services.status, home.services.cancel, home.services.result, home.services.retry):
+        with pytest.raises(NotAllowed) as denied:
+            order(job_id)
+        assert denied.value.reason.code == "AUTHORITY.REVOKED.v1"
+    assert home.services.sweep_inbox().sentence == "inbox: left as it is, AUTHORITY.REVOKED.v1"
+    assert home.job(job_id)["items_requested"] == 1
 
 
 @pytest.mark.requirement("R112")

@@ -37,6 +37,14 @@ ORDERS: dict[str, tuple[set[str] | frozenset[str], Order]] = {
         ),
     ),
     "cancel": ({"submitter", "operator"}, lambda it, home, job_id: it.cancel(job_id)),
+    "retry": ({"submitter", "operator"}, lambda it, home, job_id: it.retry(job_id)),
+    "preview": ({"submitter", "operator"}, lambda it, home, job_id: it.preview_retry(job_id)),
+    "supersede": ({"submitter", "operator"}, lambda it, home, job_id: it.supersede(job_id, by=job_id)),
+    "rejections": (ANYONE, lambda it, home, job_id: it.rejections(job_id)),
+    "grants": ({"operator"}, lambda it, home, job_id: it.grants()),
+    "give": ({"operator"}, lambda it, home, job_id: it.give_grant("kim", roles=["submitter"], days=1)),
+    "revoke": ({"operator"}, lambda it, home, job_id: it.revoke_grant("kim")),
+    "reconcile": ({"operator"}, lambda it, home, job_id: it.reconcile_everything(by_person=True)),
     "requeue": ({"operator"}, lambda it, home, job_id: it.requeue(job_id)),
     "approve": ({"operator"}, lambda it, home, job_id: it.approve_release("2026-11")),
     "promote": ({"operator"}, lambda it, home, job_id: it.promote_release("2026-11", alias="other")),
@@ -104,7 +112,9 @@ def test_a_role_that_may_give_an_order_is_enough_by_itself(home: OpenedHome, nam
 
 
 @pytest.mark.requirement("R023")
-@pytest.mark.parametrize("name", ["status", "result", "cancel", "requeue"])
+@pytest.mark.parametrize(
+    "name", ["status", "result", "cancel", "requeue", "retry", "supersede", "rejections"]
+)
 def test_another_tenants_id_is_answered_like_an_unknown_one(home: OpenedHome, name: str) -> None:
     order = ORDERS[name][1]
     other = acting(home, tenant="globex")
@@ -141,5 +151,8 @@ def test_only_the_question_of_a_quarantine_takes_keep_or_withdraw(home: OpenedHo
             home.services.resolve_investigation(
                 question["investigation_id"], note=note, keep=None, withdraw=withdraw
             )
-    home.services.resolve_investigation(question["investigation_id"], note="seen", keep=None, withdraw=False)
-    assert home.services.investigations(only_open=True) == []
+    with pytest.raises(NotAllowed, match=r"INVESTIGATION\.FACT_STANDS\.v1"):
+        home.services.resolve_investigation(
+            question["investigation_id"], note="seen", keep=None, withdraw=False
+        )
+    assert home.services.investigations(only_open=True) == [question]

@@ -25,6 +25,36 @@ JOB_RETRIED = declare(
 )
 
 # Repairs that are refused.
+RETRY_JOB_OPEN = declare(
+    "RETRY.JOB_OPEN.v1",
+    Remedy.STAND_DOWN,
+    "the job is still open, so nothing of it may be worked on beside it",
+    "see `receipts status` for the safe next action",
+)
+RETRY_NOTHING_LEFT = declare(
+    "RETRY.NOTHING_LEFT.v1",
+    Remedy.NONE,
+    "no item of the job is left without an outcome",
+    "read the result; submit corrected scans as a new job",
+)
+RETRY_INPUT_GONE = declare(
+    "RETRY.INPUT_GONE.v1",
+    Remedy.FIX_INPUT,
+    "the stored scans of the items left are gone or altered, so the same input cannot be read again",
+    "submit these scans again under a new key",
+)
+SUPERSEDE_ITSELF = declare(
+    "SUPERSEDE.ITSELF.v1",
+    Remedy.FIX_INPUT,
+    "a job cannot be replaced by itself, or by a job that was given up or was replaced by it",
+    "name a job that is open or has succeeded, or a manifest",
+)
+FACT_STANDS = declare(
+    "INVESTIGATION.FACT_STANDS.v1",
+    Remedy.LOOK_UP,
+    "what the investigation asks about is still so, and a word does not change it",
+    "do its allowed repair, then `receipts reconcile`; a result that is lost is given up with --withdraw",
+)
 TASK_DONE = declare(
     "TASK.DONE.v1",
     Remedy.NONE,
@@ -42,4 +72,18 @@ REPORT_NONE = declare(
     Remedy.RETRY,
     "no report has been published in this home yet",
     "publish one with `receipts report`",
+)
+
+# Authority.
+AUTHORITY_EXPIRED = declare(
+    "AUTHORITY.EXPIRED.v1",
+    Remedy.FIX_INPUT,
+    "the grant under which the caller acts has expired",
+    "have it renewed with `receipts grants give`",
+)
+AUTHORITY_REVOKED = declare(
+    "AUTHORITY.REVOKED.v1",
+    Remedy.REVIEW,
+    "the caller's grant was revoked",
+    "ask an operator; accepted work keeps its scope and its decisions go to review",
 )

@@ -1,0 +1,181 @@
+"""Retries what a closed job left, as a child job: looked at first, then accepted under renewed authority."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.exc import IntegrityError
+
+from receipt_pipeline.core.envelope import JobRequest
+from receipt_pipeline.core.errors import NotAllowed, ObjectFault, PipelineError
+from receipt_pipeline.core.failure_points import point
+from receipt_pipeline.core.item_classes import ItemClass, count_classes
+from receipt_pipeline.core.job_lifecycle import TerminalClass
+from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.core.principals import Principal, Role, require
+from receipt_pipeline.core.reasons import RETRY_INPUT_GONE, RETRY_NOTHING_LEFT
+from receipt_pipeline.core.retry_scope import may_be_retried
+from receipt_pipeline.intake.accept import HOLD_OF_JOB, HOLD_WHILE_COPYING, acceptance_of
+from receipt_pipeline.intake.services import Intake
+from receipt_pipeline.ledger.losses import read_job
+from receipt_pipeline.ledger.object_records import hold_objects, release_holds
+from receipt_pipeline.ledger.retry import (
+    accept_child,
+    child_request,
+    cutoff_of_child,
+    find_child,
+    refuse_open_parent,
+)
+from receipt_pipeline.ledger.status import read_items, read_own_job
+from receipt_pipeline.objects.store import scan_key
+
+
+@dataclass(frozen=True, slots=True)
+class RetryScope:
+    """What a retry of a closed job touches, and what of it stays.
+
+    Attributes:
+        touched: rows of the items that a child works on.
+        unreadable: rows of items left whose stored scan is gone or altered; they are not touched.
+        child: the job that an identical retry has made, None where there is none.
+    """
+
+    parent: dict[str, Any]
+    counts: dict[ItemClass, int]
+    touched: tuple[dict[str, Any], ...]
+    unreadable: tuple[dict[str, Any], ...]
+    request: JobRequest
+    child: dict[str, Any] | None
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the preview: every touched unit by id, what stays, and under which identities."""
+        parent = self.parent
+        stay = len(self.touched) + len(self.unreadable)
+        return {
+            "parent": parent["job_id"],
+            "terminal": {"state": parent["state"], "class": parent["terminal_class"]},
+            "items": {"requested": parent["items_requested"]}
+            | {name.value: count for name, count in self.counts.items()},
+            "touched": [_unit(item) for item in self.touched],
+            "not_readable": [_unit(item) for item in self.unreadable],
+            "untouched": parent["items_requested"] - stay,
+            "pins": Pins.from_document(parent).as_document(),
+            "reconciliation_cutoff": _iso(self.request.reconciliation_cutoff),
+            "child": self.child["job_id"] if self.child else None,
+        }
+
+
+def _iso(value: dt.datetime | None) -> str | None:
+    return value.isoformat() if value else None
+
+
+def _unit(item: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "item_id": item["item_id"],
+        "label": item["label"],
+        "class": item["item_class"],
+        "reason": item["reason_code"],
+        "sha256": item["sha256"],
+    }
+
+
+def preview_retry(
+    intake: Intake, job_id: str, *, principal: Principal, cutoff: dt.datetime | None = None
+) -> RetryScope:
+    """Return what a retry would touch; nothing is written (R115).
+
+    Raises:
+        NotFound: unknown or foreign. NotAllowed: the job is open or held, nothing is left, or nothing
+            that is left can be read again; see the reason.
+    """
+    with intake.ledger.reading() as tx:
+        require(principal, Role.SUBMITTER, Role.OPERATOR, record=read_job(tx, job_id))
+        parent = read_own_job(tx, job_id, tenant=principal.tenant)
+        refuse_open_parent(tx, parent)
+        rows = read_items(tx, job_id)
+        given = cutoff or cutoff_of_child(tx, parent)
+    terminal_class = TerminalClass(parent["terminal_class"])
+    left = [row for row in rows if may_be_retried(row, terminal_class=terminal_class)]
+    if not left:
+        raise NotAllowed(RETRY_NOTHING_LEFT, job_id=job_id, terminal_class=terminal_class.value)
+    touched = tuple(row for row in left if _is_readable(intake, row))
+    if not touched:
+        raise NotAllowed(RETRY_INPUT_GONE, job_id=job_id, item_ids=[row["item_id"] for row in left])
+    request = child_request(parent, touched, cutoff=given)
+    with intake.ledger.reading() as tx:
+        child = find_child(tx, parent, request)
+    unreadable = tuple(row for row in left if row not in touched)
+    counts = count_classes(ItemClass(row["item_class"]) for row in rows)
+    return RetryScope(parent, counts, touched, unreadable, request, child)
+
+
+def _is_readable(intake: Intake, item: dict[str, Any]) -> bool:
+    """Tell whether the stored scan is the one that was accepted."""
+    try:
+        found = intake.objects.digest(scan_key(item["tenant"], item["sha256"]))
+    except ObjectFault:
+        return False
+    return found is not None and found[0] == item["sha256"]
+
+
+def retry_unresolved(
+    intake: Intake, job_id: str, *, principal: Principal, cutoff: dt.datetime | None = None
+) -> dict[str, Any]:
+    """Accept the child over what a closed job left, or join the one that an identical retry has made.
+
+    The parent's record, its pins and its stored scans stay as they are, and both records name each other.
+
+    Returns:
+        The child's acceptance, with `parent`, and the ids in `touched`.
+    Raises:
+        As `preview_retry`; NotAllowed AUTHORITY.* and InputRefused RELEASE.RETIRED.v1 besides.
+    """
+    scope = preview_retry(intake, job_id, principal=principal, cutoff=cutoff)
+    keys = [scan_key(item["tenant"], item["sha256"]) for item in scope.touched]
+    holder = f"retry/{scope.request.idempotency_key}"
+    point("hold.before")
+    with intake.ledger.transaction() as tx:
+        hold_objects(tx, keys, holder=holder, hold_kind=HOLD_WHILE_COPYING)
+    point("hold.after")
+    try:
+        # Looked at once more under the hold: a clean-up may have come between.
+        scope = preview_retry(intake, job_id, principal=principal, cutoff=cutoff)
+        point("accept.before")
+        child, joined = _accept_or_join(intake, scope, caller=principal.caller, keys=keys, holder=holder)
+        point("accept.after")
+    except PipelineError:
+        with intake.ledger.transaction() as tx:
+            release_holds(tx, holder=holder)
+        raise
+    for told in (child["job_id"], job_id):
+        with suppress(PipelineError, OSError):  # A status document that is not written now is stale, and due.
+            intake.after_accept(told)
+    answer = acceptance_of(intake, child, replayed=joined).as_document()
+    return answer | {"parent": job_id, "touched": [item["item_id"] for item in scope.touched]}
+
+
+def _accept_or_join(
+    intake: Intake, scope: RetryScope, *, caller: str, keys: Sequence[str], holder: str
+) -> tuple[dict[str, Any], bool]:
+    try:
+        return _accept(intake, scope, caller=caller, keys=keys, holder=holder)
+    except IntegrityError:
+        # Another retry committed the same child since we looked: we join it.
+        return _accept(intake, scope, caller=caller, keys=keys, holder=holder)
+
+
+def _accept(
+    intake: Intake, scope: RetryScope, *, caller: str, keys: Sequence[str], holder: str
+) -> tuple[dict[str, Any], bool]:
+    with intake.ledger.transaction() as tx:
+        child, joined = accept_child(
+            tx, parent=scope.parent, touched=scope.touched, request=scope.request, caller=caller
+        )
+        if not joined:
+            hold_objects(tx, keys, holder=child["job_id"], hold_kind=HOLD_OF_JOB)
+        release_holds(tx, holder=holder)
+        return child, joined

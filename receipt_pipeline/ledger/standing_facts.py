@@ -1,0 +1,42 @@
+"""Whether what an investigation asks about is still so: a fact is mended or given up, never talked away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from receipt_pipeline.core.job_lifecycle import JobState, Phase
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.findings import missing_terminal
+from receipt_pipeline.ledger.findings_objects import (
+    object_mismatch,
+    pins_not_stated,
+    success_without_object,
+)
+from receipt_pipeline.ledger.investigations import InvestigationKind
+from receipt_pipeline.ledger.losses import read_job
+
+# Of these the ledger itself can tell whether they still hold.
+OBJECT_KINDS = frozenset({InvestigationKind.MISSING_OBJECT, InvestigationKind.ALTERED_OBJECT})
+FACT_KINDS = OBJECT_KINDS | {InvestigationKind.MISSING_TERMINAL, InvestigationKind.UNKNOWN_EFFECT}
+
+
+def fact_stands(tx: LedgerTransaction, question: Mapping[str, Any], *, limits: ServiceLimits) -> bool:
+    """Tell whether the last look at ledger and objects still finds what the question asks about.
+
+    A question of any other kind is a decision of its owner, for which no fact has to change.
+    """
+    subject = str(question["subject"]).partition("#")[0]
+    kind = question["kind"]
+    if kind == InvestigationKind.MISSING_OBJECT:
+        return subject in {row["object_key"] for row in success_without_object(tx).rows}
+    if kind == InvestigationKind.ALTERED_OBJECT:
+        altered = {row["object_key"] for row in object_mismatch(tx).rows}
+        return subject in altered | {f"{row['object_key']}:pins" for row in pins_not_stated(tx).rows}
+    if kind == InvestigationKind.MISSING_TERMINAL:
+        return question["job_id"] in {row["job_id"] for row in missing_terminal(tx, limits=limits).rows}
+    if kind == InvestigationKind.UNKNOWN_EFFECT:
+        job = read_job(tx, question["job_id"])
+        return job is not None and (job["state"], job["phase"]) == (JobState.RUNNING, Phase.RECONCILING)
+    return False

@@ -1,0 +1,137 @@
+"""A person's answer settles a question only when the fact has changed, or the result is given up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from receipt_pipeline.accounting.report_document import report_document
+from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.core.envelope import LimitsRequest
+from receipt_pipeline.core.errors import NotAllowed
+from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN
+from receipt_pipeline.core.retries import FailureClass
+from receipt_pipeline.effects.read_result import read_result
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.investigations import resolve_investigation
+from receipt_pipeline.ledger.losses import fail_attempt
+from receipt_pipeline.ledger.status import read_status
+from receipt_pipeline.reconciliation.repair import reconcile
+from receipt_pipeline.reconciliation.resolve import answer_question
+from receipt_pipeline_tests.builders import TENANT, claimed, finish_items
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
+
+
+@pytest.fixture
+def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
+    """A house on each database."""
+    return ReconcileBench.build(ledger, clock, tmp_path)
+
+
+def gate(house: ReconcileBench) -> str:
+    """Return the gate of the account as it stands."""
+    accountant = Accountant(house.ledger, report_root=house.folder / "report", limits=house.limits)
+    return str(report_document(accountant)["gate"])
+
+
+def break_object(house: ReconcileBench, key: str, how: str) -> tuple[Path, bytes]:
+    """Remove or alter a stored result; returns where it lies and what it was."""
+    path = house.path(key)
+    kept = path.read_bytes()
+    path.unlink()
+    if how == "altered":
+        path.write_bytes(kept.replace(b"clear", b"CLEAR", 1))
+    reconcile(house.services)
+    return path, kept
+
+
+@pytest.mark.parametrize("how", ["missing", "altered"])
+def test_a_note_does_not_settle_what_is_still_missing_or_altered(house: ReconcileBench, how: str) -> None:
+    job = house.settled(key="one")
+    path, kept = break_object(house, job["result_key"], how)
+    (question,) = house.questions()
+    with pytest.raises(NotAllowed) as refused:
+        answer_question(house.services, question["investigation_id"], note="it is fine", by="kim")
+    assert refused.value.reason.code == "INVESTIGATION.FACT_STANDS.v1"
+    assert house.questions() == [question]
+    assert gate(house) == "pass", "the question is owned, inside its deadline"
+
+    path.write_bytes(kept)
+    # The object is looked at again for this very answer; no sweep has to come first.
+    answer_question(house.services, question["investigation_id"], note="restored", by="kim")
+    assert (house.questions(), house.red_checks(), gate(house)) == ([], set(), "pass")
+    (answered,) = house.questions(only_open=False)
+    assert (answered["resolution"], answered["resolved_by"]) == ("restored", "kim")
+
+
+@pytest.mark.parametrize("how", ["missing", "altered"])
+def test_a_fact_that_a_word_has_passed_over_fails_the_gate_and_is_asked_again(
+    house: ReconcileBench, how: str
+) -> None:
+    job = house.settled(key="one")
+    break_object(house, job["result_key"], how)
+    (question,) = house.questions()
+    with house.ledger.transaction() as tx:  # As an earlier version would have recorded it.
+        resolve_investigation(tx, question["investigation_id"], resolution="it is fine", by="kim")
+    assert gate(house) == "fail"
+    reconcile(house.services)
+    (again,) = house.questions()
+    assert again["subject"] == f"{question['subject']}#2"
+    assert gate(house) == "pass"
+    assert_settled(house)
+
+
+def test_a_lost_result_can_be_given_up_and_is_then_served_to_nobody(house: ReconcileBench) -> None:
+    job = house.settled(key="one")
+    path, _ = break_object(house, job["result_key"], "altered")
+    (question,) = house.questions()
+    for _ in range(2):
+        answer_question(
+            house.services, question["investigation_id"], note="no backup has it", by="kim", withdraw=True
+        )
+    assert path.exists(), "the altered bytes stay where they are, for whoever wants to compare"
+    assert house.bench.job(job["job_id"])["state"] == "succeeded"
+    with pytest.raises(NotAllowed) as refused:
+        read_result(house.effects, job["job_id"], tenant=TENANT)
+    assert refused.value.reason.code == "RESULT.WITHDRAWN.v1"
+    with house.ledger.reading() as tx:
+        status = read_status(tx, job["job_id"])
+    assert status["result"]["verified"] is False
+    assert status["next_action"] == "submit_the_scans_again_under_a_new_key"
+    assert (house.questions(), gate(house), house.red_checks()) == ([], "pass", set())
+    reconcile(house.services)
+    assert_settled(house)
+
+
+def test_a_result_given_up_before_its_tasks_were_made_never_gets_any(house: ReconcileBench) -> None:
+    job = house.succeeded(key="one")
+    break_object(house, job["result_key"], "missing")
+    (question,) = [row for row in house.questions() if row["kind"] == "missing_object"]
+    answer_question(house.services, question["investigation_id"], note="", by="kim", withdraw=True)
+    house.settle_effects()
+    reconcile(house.services)
+    assert [row["state"] for row in house.bench.effects(job["job_id"], "review_tasks")] == ["abandoned"]
+    assert house.bench.job(job["job_id"])["settled_at"] is not None
+    assert house.questions() == []
+
+
+def test_a_held_job_is_not_released_by_a_word(house: ReconcileBench) -> None:
+    job_id = house.bench.accept(items=1, limits=LimitsRequest(max_attempts=1))
+    job = claimed(house.ledger, job_id, limits=house.limits)
+    finish_items(house.ledger, job, limits=house.limits)
+    with house.ledger.transaction() as tx:
+        fail_attempt(
+            tx,
+            job.token,
+            failure_class=FailureClass.AMBIGUOUS_UPLOAD,
+            reason=UPLOAD_UNKNOWN,
+            limits=house.limits,
+        )
+    (question,) = house.questions()
+    with pytest.raises(NotAllowed) as refused:
+        answer_question(house.services, question["investigation_id"], note="surely not there", by="kim")
+    assert refused.value.reason.code == "INVESTIGATION.FACT_STANDS.v1"
+    assert house.bench.job(job_id)["phase"] == "reconciling"
+    assert house.questions() == [question]

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from receipt_pipeline.core.effect_lifecycle import EffectDemand
+from receipt_pipeline.core.errors import NotAllowed, NotFound
 from receipt_pipeline.core.item_outcome import Decision
 from receipt_pipeline.core.reasons import NOTIFICATION_DROPPED, NOTIFICATION_FAILED
 from receipt_pipeline.ledger.checkpoint import record_refused_write
@@ -168,9 +169,11 @@ def test_tasks_are_made_once_per_decision_however_often_the_success_arrives(ledg
     assert effect_state(ledger, job_id, "review_tasks") == "committed"
     with ledger.transaction() as tx:
         to_review = tasks["r-002"]["decision_id"]
-        assert not close_review_task(tx, decision_id=to_review, tenant="umbrella", by="robin")
-        assert close_review_task(tx, decision_id=to_review, tenant=builders.TENANT, by="robin")
-        assert not close_review_task(tx, decision_id=to_review, tenant=builders.TENANT, by="robin")
+        with pytest.raises(NotFound):
+            close_review_task(tx, decision_id=to_review, tenant="umbrella", by="robin")
+        close_review_task(tx, decision_id=to_review, tenant=builders.TENANT, by="robin")
+        with pytest.raises(NotAllowed):
+            close_review_task(tx, decision_id=to_review, tenant=builders.TENANT, by="robin")
         assert due_consumption(tx, at_most=10) == []
 
 

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check matrix bench requirements evaluate lock
+.PHONY: help setup demo up test concurrency check matrix bench requirements evaluate lock
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,6 +26,9 @@ up: $(READY) ## serve the web UI and the daemon until Ctrl-C
 
 test: $(READY) ## run every test, the whole-process ones too
 	@$(BIN)/python -m pytest -n $(WORKERS) --results=$(RESULTS)
+
+concurrency: $(READY) ## eight workers, 2,000 jobs, kills and a server restart on PostgreSQL; print the figures
+	@RECEIPTS_TEST_JOBS=2000 $(BIN)/python -m pytest -s receipt_pipeline_tests/crash/test_many_workers.py
 
 check: $(READY) ## format, lint, types, import rules, sizes and words
 	@$(BIN)/ruff check .

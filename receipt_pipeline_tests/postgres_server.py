@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import uuid
@@ -13,7 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import psutil
 import psycopg
 from sqlalchemy.engine import URL, make_url
 
@@ -25,6 +28,7 @@ full_page_writes = off
 max_connections = 200
 shared_buffers = 32MB
 """
+RESTART_S_MAX = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,20 @@ class PostgresServer:
             connection.execute(statement.encode())
 
 
+@dataclass(frozen=True, slots=True)
+class PrivateServer(PostgresServer):
+    """The wheel's own server, which a test may also restart."""
+
+    wheel: Any
+
+    def restart(self) -> None:
+        """End every process of the server at once, as a crash would, and start it again on its socket."""
+        postmaster = psutil.Process(self.wheel.get_pid())
+        postmaster.send_signal(signal.SIGQUIT)
+        postmaster.wait(RESTART_S_MAX)
+        self.wheel.ensure_postgres_running()
+
+
 def driver_address(url: str) -> str:
     """Return the same address for the bare driver, which knows no `+psycopg`."""
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
@@ -64,8 +82,12 @@ def named_server(address: str) -> PostgresServer:
 
 
 @contextlib.contextmanager
-def private_server() -> Iterator[PostgresServer]:
-    """Run the wheel's server on a Unix socket in a private folder, which goes with it at the end."""
+def private_server(*, keeps_commits: bool = False) -> Iterator[PrivateServer]:
+    """Run the wheel's server on a Unix socket in a private folder, which goes with it at the end.
+
+    Args:
+        keeps_commits: whether what was committed outlives a crash of the server.
+    """
     folder = Path(tempfile.mkdtemp(prefix="receipts-pg-"))
     try:
         server_module = _import_server_module(folder)
@@ -73,10 +95,12 @@ def private_server() -> Iterator[PostgresServer]:
         server.ensure_pgdata_inited()
         with (server.pgdata / "postgresql.conf").open("a") as configuration:
             configuration.write(SERVER_OPTIONS)
+            if keeps_commits:  # The last line of a setting counts.
+                configuration.write("synchronous_commit = on\n")
         server.start()
-        guard = _stop_when_orphaned(server.get_pid(), folder)
+        guard = _stop_when_orphaned(folder)
         try:
-            yield named_server(server.get_uri())
+            yield PrivateServer(named_server(server.get_uri()).address, server)
         finally:
             guard.kill()
             guard.wait()
@@ -87,10 +111,11 @@ def private_server() -> Iterator[PostgresServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _stop_when_orphaned(server_pid: int, folder: Path) -> subprocess.Popen[bytes]:
+def _stop_when_orphaned(folder: Path) -> subprocess.Popen[bytes]:
     """Start a guard that stops the server when this process is killed: its end of the pipe closes then."""
-    script = 'cat > /dev/null; kill -INT "$0"; sleep 2; rm -rf "$1"'
-    command = ["sh", "-c", script, str(server_pid), str(folder)]
+    # A server that was restarted has another number, so the guard reads it when it is needed.
+    script = 'cat > /dev/null; kill -INT "$(head -n 1 "$0/data/postmaster.pid")"; sleep 2; rm -rf "$0"'
+    command = ["sh", "-c", script, str(folder)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 

@@ -22,6 +22,8 @@ from receipt_pipeline.ledger.tables import events
 
 BEGIN_TRIES_MAX = 6
 BUSY_TIMEOUT_MS = 5_000
+LOCK_WAIT_S = 30.0
+IDLE_TRANSACTION_S = 60.0
 
 
 class Clock(Protocol):
@@ -158,7 +160,7 @@ class Ledger:
                     raise _unavailable(error) from error
                 raise
             finally:
-                connection.rollback()
+                _roll_back(connection)
 
     @contextmanager
     def _connected(self, *, read_only: bool) -> Iterator[sa.Connection]:
@@ -211,7 +213,9 @@ class Ledger:
 
 def _is_away(error: BaseException) -> bool:
     """Tell whether the database itself is in trouble: gone, locked, or no database (any more)."""
-    return type(error) in (sa.exc.OperationalError, sa.exc.DatabaseError)
+    # Some servers end a connection with an error of another family; what counts is that it is gone.
+    lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
+    return lost or type(error) in (sa.exc.OperationalError, sa.exc.DatabaseError)
 
 
 def _unavailable(error: BaseException, *, reason: Reason = LEDGER_UNAVAILABLE) -> LedgerUnavailable:
@@ -239,16 +243,20 @@ def open_ledger(
     clock: Clock | None = None,
     busy_timeout_ms: int = BUSY_TIMEOUT_MS,
     begin_tries_max: int = BEGIN_TRIES_MAX,
+    lock_wait_s: float = LOCK_WAIT_S,
+    idle_transaction_s: float = IDLE_TRANSACTION_S,
 ) -> Ledger:
     """Open a ledger by SQLAlchemy URL: `sqlite:///path` or `postgresql+psycopg://…`.
 
     On PostgreSQL the database's clock decides unless a clock is injected. A transaction waits for
-    SQLite's writer at most `begin_tries_max` times `busy_timeout_ms`, with pauses in between.
+    SQLite's writer at most `begin_tries_max` times `busy_timeout_ms`, with pauses in between, and for
+    a lock of PostgreSQL at most `lock_wait_s`; a process that stands still inside a transaction loses
+    it, with its locks, after `idle_transaction_s`.
     """
     if url.startswith("sqlite"):
         engine = _sqlite_engine(url, busy_timeout_ms)
         return Ledger(engine, clock=clock or HostClock(), begin_tries_max=begin_tries_max)
-    engine = sa.create_engine(url, pool_pre_ping=True, pool_size=4, max_overflow=4)
+    engine = _postgres_engine(url, lock_wait_s, idle_transaction_s)
     return Ledger(engine, clock=clock, begin_tries_max=begin_tries_max)
 
 
@@ -257,6 +265,21 @@ def engine_over(connection: sqlite3.Connection) -> sa.Engine:
     return _with_ledger_habits(
         sa.create_engine("sqlite://", creator=lambda: connection, poolclass=sa.StaticPool), BUSY_TIMEOUT_MS
     )
+
+
+def _postgres_engine(url: str, lock_wait_s: float, idle_transaction_s: float) -> sa.Engine:
+    engine = sa.create_engine(url, pool_pre_ping=True, pool_size=4, max_overflow=4)
+
+    @event.listens_for(engine, "connect")
+    def _bounds(dbapi_connection: Any, _record: Any) -> None:
+        # A stopped worker would otherwise hold up every other one for as long as it stands still.
+        cursor = dbapi_connection.cursor()
+        cursor.execute(f"SET lock_timeout = {round(lock_wait_s * 1000)}")
+        cursor.execute(f"SET idle_in_transaction_session_timeout = {round(idle_transaction_s * 1000)}")
+        cursor.close()
+        dbapi_connection.commit()
+
+    return engine
 
 
 def _sqlite_engine(url: str, busy_timeout_ms: int) -> sa.Engine:

@@ -215,12 +215,16 @@ def close_silent_waves(tx: LedgerTransaction, *, limits: ServiceLimits) -> list[
 def register_worker(tx: LedgerTransaction, *, worker_id: str, release_ids: Sequence[str]) -> None:
     """Record what a worker's installation carries, and that it lives."""
     now = tx.now()
-    written = tx.execute(
+    known = (
         update(workers)
         .where(workers.c.worker_id == worker_id)
         .values(release_ids=list(release_ids), heartbeat_at=now)
     )
-    if written.rowcount == 0:
+    if tx.execute(known).rowcount:
+        return
+    # Two first registrations go one after another; the second finds the row of the first.
+    tx.serialise(f"worker:{worker_id}")
+    if tx.execute(known).rowcount == 0:
         tx.execute(
             insert(workers).values(
                 worker_id=worker_id, release_ids=list(release_ids), started_at=now, heartbeat_at=now

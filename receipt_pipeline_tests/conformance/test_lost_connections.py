@@ -1,0 +1,143 @@
+"""Connections that are cut and processes that stand still inside a transaction, on a real server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from sqlalchemy import select
+
+from receipt_pipeline.core.errors import LedgerUnavailable
+from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction, open_ledger
+from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.losses import read_job
+from receipt_pipeline.ledger.tables import events, workers
+from receipt_pipeline.ledger.waves import register_worker
+from receipt_pipeline_tests import builders
+from receipt_pipeline_tests.conformance.ledger_rows import all_rows
+from receipt_pipeline_tests.postgres_server import driver_address
+
+pytestmark = pytest.mark.postgres
+RACERS = 4
+
+
+@pytest.fixture
+def patient(postgres_ledger_url: str) -> Iterator[Ledger]:
+    """A ledger whose transactions wait for locks as long as they must."""
+    ledger = open_ledger(postgres_ledger_url)
+    yield ledger
+    ledger.close()
+
+
+def cut_all(url: str) -> None:
+    """Let the server end every connection to this database but the one that asks for it."""
+    with psycopg.connect(driver_address(url), autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+def test_a_connection_that_is_cut_after_the_last_answer_of_a_reader_hurts_nobody(
+    patient: Ledger, postgres_ledger_url: str
+) -> None:
+    with patient.reading() as tx:
+        before = tx.rows(select(events))
+        cut_all(postgres_ledger_url)
+    assert all_rows(patient, events) == before
+
+
+def test_a_connection_that_is_cut_between_two_answers_of_a_reader_is_told_as_unavailable(
+    patient: Ledger, postgres_ledger_url: str
+) -> None:
+    def read_across_the_cut() -> None:
+        with patient.reading() as tx:
+            tx.rows(select(events))
+            cut_all(postgres_ledger_url)
+            tx.rows(select(events))
+
+    with pytest.raises(LedgerUnavailable, match=r"LEDGER\.UNAVAILABLE\.v1"):
+        read_across_the_cut()
+
+
+def test_a_connection_that_is_cut_inside_a_transaction_leaves_nothing_of_it(
+    patient: Ledger, postgres_ledger_url: str
+) -> None:
+    before = all_rows(patient, events)
+
+    def write_across_the_cut() -> None:
+        with patient.transaction() as tx:
+            append_event(tx, EventKind.ALIAS_MOVED, alias="production")
+            cut_all(postgres_ledger_url)
+            append_event(tx, EventKind.ALIAS_MOVED, alias="production")
+
+    with pytest.raises(LedgerUnavailable):
+        write_across_the_cut()
+    assert all_rows(patient, events) == before
+
+
+def test_an_error_of_the_caller_is_told_as_it_is_though_the_connection_went_too(
+    patient: Ledger, postgres_ledger_url: str
+) -> None:
+    def fail_across_the_cut() -> None:
+        with patient.transaction():
+            cut_all(postgres_ledger_url)
+            raise KeyError("ours")
+
+    with pytest.raises(KeyError, match="ours"):
+        fail_across_the_cut()
+
+
+def test_a_process_that_stands_still_inside_a_transaction_holds_the_others_up_for_a_bound_only(
+    postgres_ledger_url: str,
+) -> None:
+    stopped = open_ledger(postgres_ledger_url, idle_transaction_s=0.8)
+    hasty = open_ledger(postgres_ledger_url, lock_wait_s=0.1)
+    job_id = builders.an_accepted_job(stopped)["job_id"]
+    refused: list[LedgerUnavailable] = []
+
+    def write(tx: LedgerTransaction) -> None:
+        read_job(tx, job_id, lock=True)
+        append_event(tx, EventKind.REPLAYED, job_id=job_id)
+
+    def stand_still() -> None:
+        with stopped.transaction() as tx:
+            write(tx)
+            with pytest.raises(LedgerUnavailable) as told, hasty.transaction() as other:
+                write(other)
+            refused.append(told.value)
+            time.sleep(1.2)
+
+    with pytest.raises(LedgerUnavailable):
+        stand_still()
+    assert refused[0].facts["cause"] == "LockNotAvailable"
+    with hasty.transaction() as tx:
+        write(tx)
+    assert [row["kind"] for row in all_rows(hasty, events, job_id)] == ["accepted", "replayed"]
+    stopped.close()
+    hasty.close()
+
+
+def test_installations_that_register_for_the_first_time_at_once_make_one_row(patient: Ledger) -> None:
+    together = threading.Barrier(RACERS)
+    failed: list[BaseException] = []
+
+    def register() -> None:
+        try:
+            with patient.transaction() as tx:
+                tx.rows(select(workers))
+                together.wait()
+                register_worker(tx, worker_id="installation", release_ids=["release"])
+        except BaseException as error:
+            failed.append(error)
+
+    racing = [threading.Thread(target=register) for _ in range(RACERS)]
+    for thread in racing:
+        thread.start()
+    for thread in racing:
+        thread.join()
+    assert failed == []
+    assert [row["worker_id"] for row in all_rows(patient, workers)] == ["installation"]

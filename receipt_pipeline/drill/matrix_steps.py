@@ -13,6 +13,7 @@ from PIL import Image
 from sqlalchemy import func, select
 
 from receipt_pipeline.core.canonical import digest_of, digest_of_bytes
+from receipt_pipeline.core.envelope import JOB_CONTRACT
 from receipt_pipeline.core.errors import NotAllowed, PipelineError
 from receipt_pipeline.core.failure_points import install_plan
 from receipt_pipeline.core.leases import FencingToken
@@ -31,6 +32,7 @@ from receipt_pipeline.wiring import open_rooms
 from receipt_pipeline.worker.heartbeat import stop_all
 
 KEY = "cell"
+REPLACEMENT_KEY = "replacement"
 TRIES_MAX = 4
 ROUNDS_S_MAX = 45.0
 AWAIT_S_MAX = 30.0
@@ -117,7 +119,7 @@ def _set_up(process: Process) -> None:
 
 def _submit(process: Process) -> None:
     """Hand the cell's manifest in until a job answers it; a repeat finds the same job."""
-    manifest = _manifest(process)
+    manifest = _manifest(process, KEY)
 
     def hand_in() -> None:
         (answer,) = process.services.submit([manifest], key=None, new=False, release=None)
@@ -127,30 +129,27 @@ def _submit(process: Process) -> None:
     process.until_done(hand_in)
 
 
-def _manifest(process: Process) -> Path:
+def _manifest(process: Process, key: str) -> Path:
     """Write scans and manifest once; the processes of a cell hand in the same file."""
-    folder = process.folder / "handed-in"
+    folder = process.folder / "handed-in" / key
     path = folder / "manifest.json"
     if path.exists():
         return path
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     listed = []
     for number in range(1, int(process.order.facts.get("items", 1)) + 1):
         scan = folder / f"{number}.png"
-        Image.new("RGB", (60 + number, 40), "white").save(scan)
+        Image.new("RGB", (60 + number, 40 + len(key)), "white").save(scan)
         digest = digest_of_bytes(scan.read_bytes()).removeprefix("sha256:")
         listed.append({"item_id": f"r-{number}", "uri": scan.name, "sha256": digest})
+    document = {
+        "contract": JOB_CONTRACT,
+        "idempotency_key": key,
+        "limits": dict(process.order.facts.get("job_limits", {})),
+        "items": listed,
+    }
     written = path.with_suffix(".part")
-    written.write_text(
-        json.dumps(
-            {
-                "contract": "receipt-job/v1",
-                "idempotency_key": KEY,
-                "limits": dict(process.order.facts.get("job_limits", {})),
-                "items": listed,
-            }
-        )
-    )
+    written.write_text(json.dumps(document))
     written.replace(path)
     return path
 
@@ -211,19 +210,28 @@ def _publish(process: Process) -> None:
 
 def _cancel(process: Process) -> None:
     """Cancel the cell's job; that it is closed already is an answer, too."""
-
-    def cancel() -> None:
-        try:
-            process.services.cancel(_job_id(process.services))
-        except NotAllowed as refusal:
-            process.errors.append(refusal.reason.code)
-
-    process.until_done(cancel)
+    process.until_done(lambda: _ask(process, lambda job_id: process.services.cancel(job_id)))
     note_outcomes(process.services, process.folder)
 
 
+def _supersede(process: Process) -> None:
+    """Replace the cell's job by another manifest; that it is closed already is an answer, too."""
+    manifest = str(_manifest(process, REPLACEMENT_KEY))
+    process.until_done(lambda: _ask(process, lambda job_id: process.services.supersede(job_id, by=manifest)))
+    note_outcomes(process.services, process.folder)
+
+
+def _ask(process: Process, order: Callable[[str], object]) -> None:
+    try:
+        order(_job_id(process.services))
+    except NotAllowed as refusal:
+        process.errors.append(refusal.reason.code)
+
+
 def _job_id(services: Services) -> str:
-    return str(services.jobs()[0]["job_id"])
+    """Return the id of the job that was handed in first; another may have replaced it."""
+    with services.ledger.reading() as tx:
+        return str(tx.scalar(select(jobs.c.job_id).where(jobs.c.idempotency_key == KEY)))
 
 
 def _write_late(process: Process) -> None:
@@ -284,6 +292,7 @@ STEPS: Mapping[str, Callable[[Process], None]] = {
     "purge": _purge,
     "publish": _publish,
     "cancel": _cancel,
+    "supersede": _supersede,
     "write_late": _write_late,
     "lose_object": _lose_object,
     "await_lease_end": _await_lease_end,

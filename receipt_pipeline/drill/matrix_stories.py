@@ -100,6 +100,7 @@ STORIES: Mapping[str, Story] = MappingProxyType(
             job_limits={"max_queue_age_s": 1},
         ),
         "cancel": Story("cancel", arranged=_SUBMITTED, twice="cancel", again="cancel"),
+        "supersede": Story("supersede", arranged=_SUBMITTED, twice="supersede", again="supersede"),
         "outbox_send": _SENDING,
         "delivery_record": _SENDING,
         "consume": _SENDING,

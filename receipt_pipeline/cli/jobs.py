@@ -14,6 +14,8 @@ from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.core.next_actions import ACTION_TEXTS, NextAction
 from receipt_pipeline.core.reasons import FIELD_INVALID
+from receipt_pipeline.core.receipt_audiences import Audience
+from receipt_pipeline.core.receipt_text import render_receipt
 from receipt_pipeline.effects.read_rejections import rejections_csv
 from receipt_pipeline.ledger.status import AUDIENCES
 
@@ -33,8 +35,13 @@ def status(
     if as_json:
         print_json(document)
         return
+    public = document.get("status", document)
+    if audience != Audience.SUPPORT:
+        epoch = document["lease"]["epoch"] if audience == Audience.ENGINEERING else None
+        people.print(render_receipt(public, lease_epoch=epoch))
     for name, value in document.items():
-        people.print(Text.assemble((name, "bold"), f": {plain(value)}"))
+        if audience != Audience.CUSTOMER and name != "status":
+            people.print(Text.assemble((name, "bold"), f": {plain(value)}"))
     action = NextAction(document.get("next_action") or _action_in(document))
     text = ACTION_TEXTS[action]
     command = text.command.replace("JOB", job)

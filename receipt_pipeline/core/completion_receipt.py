@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from receipt_pipeline.core.completion_contract import COMPLETION_CONTRACTS
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState, Phase, Reading, TerminalClass
 from receipt_pipeline.core.next_actions import JobStanding, next_action
@@ -37,6 +38,8 @@ class JobFacts:
     Attributes:
         children: ids of jobs that work on what this one left, oldest first.
         supersedes: ids of jobs that this one replaces.
+        reasons: how many items are not in the result, by their reason code.
+        items, events: whole rows for the views of support and engineering; empty for the customer's.
         withdrawn: a recorded decision gave the result up.
     """
 
@@ -53,6 +56,9 @@ class JobFacts:
     children: Sequence[str] = ()
     supersedes: Sequence[str] = ()
     withdrawn: bool = False
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    items: Sequence[Mapping[str, Any]] = ()
+    events: Sequence[Mapping[str, Any]] = ()
 
 
 def status_document(facts: JobFacts) -> dict[str, Any]:
@@ -62,16 +68,22 @@ def status_document(facts: JobFacts) -> dict[str, Any]:
     return {
         "contract": STATUS_CONTRACT,
         "job_id": job["job_id"],
+        "operation_class": job["operation_class"],
+        "fingerprint": job["fingerprint"],
         "seq": job["latest_seq"],
         "state": state.value,
         "phase": _phase(facts).value,
         "terminal_class": job["terminal_class"],
-        "reason": _reason(job["reason_code"] or _waiting_code(job)),
+        "reason": reason_document(job["reason_code"] or _waiting_code(job)),
         "items": {"requested": job["items_requested"]}
         | {item_class.value: facts.counts.get(item_class, 0) for item_class in ItemClass},
+        "item_reasons": [
+            {"count": facts.reasons[code]} | (reason_document(code) or {}) for code in sorted(facts.reasons)
+        ],
         "progress": item_progress(
             job, facts.counts, facts.adjustments, delayed_for_s=_delayed_for_s(facts), read_at=facts.read_at
         ),
+        "completion": COMPLETION_CONTRACTS[job["operation_class"]].as_promised(job),
         "result": _result(facts),
         "pins": Pins.from_document(job).as_document(),
         "times": {
@@ -81,7 +93,7 @@ def status_document(facts: JobFacts) -> dict[str, Any]:
         "attempts": len(facts.attempts),
         "notifications": {
             outcome: sum(1 for row in facts.deliveries if row["outcome"] == outcome)
-            for outcome in ("delivered", "dropped", "failed")
+            for outcome in ("delivered", "dropped", "failed", "unconfirmed")
         },
         "investigations": [row["investigation_id"] for row in facts.investigations if row["state"] == "open"],
         "cancel_available": state not in TERMINAL_STATES,
@@ -122,7 +134,8 @@ def _waiting_code(job: Mapping[str, Any]) -> str:
     return NO_CAPABLE_WORKER.code if job["phase"] == Phase.NO_CAPABLE_WORKER else ""
 
 
-def _reason(code: str) -> dict[str, str] | None:
+def reason_document(code: str) -> dict[str, str] | None:
+    """Return a reason code with its meaning and next step; None for no code, and a code is never lost."""
     if not code:
         return None
     known = REASONS.get(code)
@@ -161,59 +174,4 @@ def _result(facts: JobFacts) -> dict[str, Any] | None:
         "size_bytes": job["result_size_bytes"],
         "verified": not (faulty or facts.quarantined or facts.withdrawn) and job["result_purged_at"] is None,
         "purged_at": _iso(job["result_purged_at"]),
-    }
-
-
-def support_document(facts: JobFacts) -> dict[str, Any]:
-    """Return the support view: consequence first, then what is safe, then secondary facts."""
-    public = status_document(facts)
-    return {
-        "asked": {
-            "job_id": public["job_id"],
-            "operation_class": facts.job["operation_class"],
-            "items": public["items"]["requested"],
-            "submitted_at": public["times"]["submitted_at"],
-        },
-        "stands": {name: public[name] for name in ("state", "terminal_class", "reason", "items", "result")},
-        "safe_now": {"next_action": public["next_action"], "cancel_available": public["cancel_available"]},
-        "effects": [
-            {name: row[name] for name in ("kind", "required", "state", "reason_code")}
-            for row in facts.effects
-        ],
-        "investigations": [
-            {"investigation_id": row["investigation_id"], "kind": row["kind"], "owner": row["owner"]}
-            | {"deadline_at": _iso(row["deadline_at"]), "state": row["state"]}
-            | {"suspected_effect": row["suspected_effect"], "allowed_repair": row["allowed_repair"]}
-            for row in facts.investigations
-        ],
-        "secondary": {
-            "phase": public["phase"],
-            "progress": public["progress"],
-            "attempts": public["attempts"],
-        },
-    }
-
-
-def engineering_document(facts: JobFacts) -> dict[str, Any]:
-    """Return the internal projection: epochs, attempts, checkpoints, effect references."""
-    job = facts.job
-    return {
-        "status": status_document(facts),
-        "lease": {
-            "epoch": job["lease_epoch"],
-            "owner": job["lease_owner"],
-            "expires_at": _iso(job["lease_expires_at"]),
-            "retry_at": _iso(job["retry_at"]),
-            "wave_id": job["wave_id"],
-        },
-        "attempts": [_plain(row) for row in facts.attempts],
-        "effects": [_plain(row) for row in facts.effects],
-        "deliveries": [_plain(row) for row in facts.deliveries],
-        "query": f"SELECT * FROM events WHERE job_id = '{job['job_id']}' ORDER BY seq",
-    }
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.isoformat() if isinstance(value, dt.datetime) else value for name, value in row.items()
     }

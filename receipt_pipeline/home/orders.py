@@ -17,6 +17,7 @@ from receipt_pipeline.core.reasons import (
     RELEASE_LAST_LIVE,
     SCAN_MISSING,
 )
+from receipt_pipeline.core.receipt_audiences import ROLES_OF_AUDIENCE, Audience
 from receipt_pipeline.effects.read_rejections import read_rejections
 from receipt_pipeline.effects.read_result import read_result
 from receipt_pipeline.home.passes import Passes
@@ -64,9 +65,9 @@ class Orders(Passes):
         return drop_samples(self.settings.shipped / "samples", self.settings.inbox / self.settings.tenant)
 
     def status(self, job_id: str, *, audience: str = "customer") -> dict[str, Any]:
-        """Return a job's status document for one audience."""
-        self._may_read(job_id)
+        """Return a job's status document for one audience, which must be the asker's own."""
         with self.ledger.reading() as tx:
+            require(self.principal, *ROLES_OF_AUDIENCE[Audience(audience)], record=read_job(tx, job_id))
             return read_status(tx, job_id, tenant=self.settings.tenant, audience=audience)
 
     def jobs(self, *, state: JobState | None = None) -> list[dict[str, Any]]:

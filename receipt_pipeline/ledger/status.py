@@ -6,17 +6,13 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from receipt_pipeline.core.completion_receipt import (
-    JobFacts,
-    engineering_document,
-    status_document,
-    support_document,
-)
+from receipt_pipeline.core.completion_receipt import JobFacts
 from receipt_pipeline.core.errors import NotFound
-from receipt_pipeline.core.item_classes import ItemClass
+from receipt_pipeline.core.item_classes import KEPT_CLASSES, ItemClass
 from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.core.progress import Adjustment
 from receipt_pipeline.core.reasons import NOT_FOUND, RESULT_WITHDRAWN
+from receipt_pipeline.core.receipt_audiences import DOCUMENTS, Audience
 from receipt_pipeline.ledger.closing import item_counts
 from receipt_pipeline.ledger.effect_tables import (
     deliveries,
@@ -28,13 +24,9 @@ from receipt_pipeline.ledger.effect_tables import (
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.quarantines import open_quarantines
-from receipt_pipeline.ledger.tables import attempts, items, jobs
+from receipt_pipeline.ledger.tables import attempts, events, items, jobs
 
-AUDIENCES = {
-    "customer": status_document,
-    "support": support_document,
-    "engineering": engineering_document,
-}
+AUDIENCES: tuple[str, ...] = tuple(Audience)
 LIST_MAX = 1_000
 WITHDRAW = "withdraw"
 
@@ -52,8 +44,14 @@ def read_own_job(tx: LedgerTransaction, job_id: str, *, tenant: str | None) -> d
     return row
 
 
-def read_facts(tx: LedgerTransaction, job_id: str, *, tenant: str | None = None) -> JobFacts:
-    """Return everything that the documents of one job are built from."""
+def read_facts(
+    tx: LedgerTransaction, job_id: str, *, tenant: str | None = None, whole: bool = False
+) -> JobFacts:
+    """Return everything that the documents of one job are built from.
+
+    Args:
+        whole: items and events too, which the customer's view does without.
+    """
     job = read_own_job(tx, job_id, tenant=tenant)
 
     def of_job(table: Any, order: Any) -> list[dict[str, Any]]:
@@ -77,7 +75,22 @@ def read_facts(tx: LedgerTransaction, job_id: str, *, tenant: str | None = None)
         children=_ids_where(tx, jobs.c.parent_job_id == job_id),
         supersedes=_ids_where(tx, jobs.c.superseded_by == job_id),
         withdrawn=is_withdrawn(tx, job),
+        reasons=read_reasons(tx, job_id),
+        items=of_job(items, items.c.ordinal) if whole else (),
+        events=of_job(events, events.c.seq) if whole else (),
     )
+
+
+def read_reasons(tx: LedgerTransaction, job_id: str) -> dict[str, int]:
+    """Count the items that are not in the result by their reason code; these outlive every payload (R130)."""
+    query = (
+        select(items.c.reason_code, func.count().label("n"))
+        .where(items.c.job_id == job_id)
+        .where(items.c.item_class.is_not(None))
+        .where(items.c.item_class.not_in(sorted(KEPT_CLASSES)))
+        .group_by(items.c.reason_code)
+    )
+    return {row["reason_code"]: row["n"] for row in tx.rows(query) if row["reason_code"]}
 
 
 def _ids_where(tx: LedgerTransaction, condition: Any) -> list[str]:
@@ -111,7 +124,8 @@ def read_status(
     tx: LedgerTransaction, job_id: str, *, tenant: str | None = None, audience: str = "customer"
 ) -> dict[str, Any]:
     """Return the status document of a job for one audience."""
-    return AUDIENCES[audience](read_facts(tx, job_id, tenant=tenant))
+    view = Audience(audience)
+    return DOCUMENTS[view](read_facts(tx, job_id, tenant=tenant, whole=view is not Audience.CUSTOMER))
 
 
 def read_items(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:

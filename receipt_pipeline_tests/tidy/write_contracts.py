@@ -14,6 +14,7 @@ from receipt_pipeline.core.effect_protocols import (
     WHEN_UNKNOWN,
 )
 from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.receipt_audiences import FIELDS, ROLES_OF_AUDIENCE
 from receipt_pipeline.core.retries import FAILURE_RULES, AtBound
 from receipt_pipeline_tests.suite_results import PROJECT
 
@@ -164,6 +165,7 @@ def completion_text() -> str:
     ]
     for contract in COMPLETION_CONTRACTS.values():
         lines += ["", f"## {contract.operation_class}", "", *_contract(contract)]
+    lines += ["", "## Who sees what", "", *_audiences()]
     return "\n".join([*lines, ""])
 
 
@@ -194,6 +196,19 @@ def _contract(contract: CompletionContract) -> list[str]:
             ((f"`{name}`", evidence) for name, evidence in contract.evidence.items()),
         ),
     ]
+
+
+def _audiences() -> list[str]:
+    """Return the section about the views of a receipt."""
+    lines = [
+        "`receipts status JOB --audience A` shows one of three views of the same events. No view holds raw",
+        "input, extracted fields, file names, secrets or the text of an exception.",
+    ]
+    for audience, fields in FIELDS.items():
+        roles = ", ".join(sorted(ROLES_OF_AUDIENCE[audience]))
+        lines += ["", f"**{audience}**, for the roles {roles}:", ""]
+        lines += table("field | what for", ((f"`{name}`", purpose) for name, purpose in fields.items()))
+    return lines
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -1,0 +1,107 @@
+"""The completion receipt as text for people: operation, execution, completion, and the sum that balances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from receipt_pipeline.core.item_classes import ItemClass
+
+DIGEST_DIGITS = 12
+
+
+def render_receipt(document: Mapping[str, Any], *, lease_epoch: int | None = None) -> str:
+    """Return a status document as a receipt of three parts.
+
+    Args:
+        document: the customer's view.
+        lease_epoch: shown to engineering alone.
+    """
+    parts = (_operation(document), _execution(document, lease_epoch), _completion(document))
+    return "\n".join(line for part in parts for line in part)
+
+
+def _operation(document: Mapping[str, Any]) -> list[str]:
+    times, completion = document["times"], document["completion"]
+    cancel = "can be canceled" if document["cancel_available"] else "cannot be canceled any more"
+    return [
+        "# operation",
+        f"job {document['job_id']} / fp {_short(document['fingerprint'])} / {completion['contract']}",
+        f"accepted {_time(times['submitted_at'])}; {_count(document['items']['requested'])} items requested;"
+        f" {cancel}",
+    ]
+
+
+def _execution(document: Mapping[str, Any], lease_epoch: int | None) -> list[str]:
+    progress = document["progress"]
+    lease = f" / lease {lease_epoch}" if lease_epoch is not None else ""
+    seen = f"observed {_time(progress['observed_at'])}"
+    age = progress["checkpoint_age_s"]
+    if age is not None:
+        seen += f", checkpoint {age:,.0f} s before"
+    return [
+        "# execution",
+        f"attempts {document['attempts']}{lease} / checkpoint {_count(progress['checkpoint'])}"
+        f" of {_count(progress['denominator'])}",
+        f"{document['state']}, phase {document['phase']}; {seen}",
+    ]
+
+
+def _completion(document: Mapping[str, Any]) -> list[str]:
+    items = document["items"]
+    classes = [(name.value, items[name.value]) for name in ItemClass]
+    always = (ItemClass.CLASSIFIED, ItemClass.REJECTED, ItemClass.UNRESOLVED)
+    shown = [(name, count) for name, count in classes if count or name in always]
+    total = sum(count for _, count in classes)
+    lines = ["# completion", " / ".join(f"{_count(count)} {name}" for name, count in shown)]
+    terms = " + ".join(_count(count) for _, count in shown)
+    rest = items["requested"] - total
+    lines.append(
+        f"{terms} = {_count(total)}" + (f"; {_count(rest)} still to come" if rest else ", the accepted scope")
+    )
+    lines += _reasons(document)
+    if document["terminal_class"] is None:
+        return [*lines, "not closed: nothing is decided until it is"]
+    return [*lines, _result(document), _closed(document)]
+
+
+def _reasons(document: Mapping[str, Any]) -> list[str]:
+    listed = [*document["item_reasons"]]
+    if document["reason"]:
+        listed.insert(0, {"count": None} | document["reason"])
+    return [
+        (f"{_count(entry['count'])} x " if entry["count"] is not None else "")
+        + f"{entry['code']}: {entry['meaning']}"
+        for entry in listed
+    ]
+
+
+def _result(document: Mapping[str, Any]) -> str:
+    result = document["result"]
+    if result is None:
+        return "no result object"
+    if result["purged_at"]:
+        return f"object {_short(result['digest'])} purged {_time(result['purged_at'])} after its retention"
+    return f"object {_short(result['digest'])} {'verified' if result['verified'] else 'NOT verified'}"
+
+
+def _closed(document: Mapping[str, Any]) -> str:
+    sent = ", ".join(f"{count} {name}" for name, count in document["notifications"].items() if count)
+    times = document["times"]
+    settled = f"settled {_time(times['settled_at'])}" if times["settled_at"] else "effects outstanding"
+    return (
+        f"{document['terminal_class']}, closed {_time(times['terminal_at'])}; notification: {sent or 'none'};"
+        f" {settled}"
+    )
+
+
+def _short(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:DIGEST_DIGITS]
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"
+
+
+def _time(text: str) -> str:
+    return f"{text[:19]}Z" if text.endswith("+00:00") else text

@@ -28,6 +28,8 @@ class ServiceLimits:
     overrun_grace_s: float = 60.0
     effect_deadline_s: float = 900.0
     orphan_grace_s: float = 3600.0
+    copy_hold_s: float = 86_400.0
+    diagnostics_retention_s: float = 604_800.0
     investigation_deadline_s: float = 86_400.0
     delivery_attempts_max: int = 3
     delivery_retry_s: float = 5.0

@@ -19,7 +19,7 @@ from receipt_pipeline.reconciliation.repair import (
     reconcile_ledger,
     sweep_objects,
 )
-from receipt_pipeline.reconciliation.retention import expire_results
+from receipt_pipeline.reconciliation.retention import expire_diagnostics, expire_results, sweep_scans
 from receipt_pipeline.wiring import Rooms
 from receipt_pipeline.worker.claim_loop import work_group
 from receipt_pipeline.worker.dispatch import Dispatched, await_ready, dispatch_waves, plan_groups
@@ -134,8 +134,12 @@ class Passes(Rooms):
         return counts
 
     def purge_results(self) -> int:
-        """Purge results past their retention; returns how many."""
-        return len(expire_results(self.reconciler))
+        """Purge what is past its retention, and scans that nobody holds; returns how many jobs."""
+        purged = expire_results(self.reconciler)
+        expire_diagnostics(self.reconciler)
+        sweep_scans(self.reconciler)
+        self.ledger.overwrite_deleted()
+        return len(purged)
 
     # Waves: what the steps of a wave's run do.
 

@@ -31,10 +31,11 @@ from receipt_pipeline.ledger.accept import Lineage, StoredItem, find_replay, ins
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.grants import require_authority
 from receipt_pipeline.ledger.object_records import held_keys, hold_objects, release_holds
+from receipt_pipeline.ledger.scan_holds import COPYING
 from receipt_pipeline.objects.store import scan_key
 
 NO_FAMILY = Lineage()
-HOLD_WHILE_COPYING = "acceptance"
+HOLD_WHILE_COPYING = COPYING
 HOLD_OF_JOB = "scan"
 COPY_ROUNDS_MAX = 3
 

@@ -25,6 +25,7 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.open_questions import RECONCILER
+from receipt_pipeline.ledger.scan_holds import DOOMED, unmark_scans
 from receipt_pipeline.ledger.tables import jobs
 
 KEYS_BATCH_MAX = 400
@@ -75,8 +76,13 @@ _FIRST_CHECK = sa.text(f"{_NEW_CHECK} NOTHING").bindparams(sa.bindparam("checked
 
 
 def hold_objects(tx: LedgerTransaction, keys: Iterable[str], *, holder: str, hold_kind: str) -> None:
-    """Hold objects for a holder (a submission, a job); holding them again changes nothing."""
+    """Hold objects for a holder (a submission, a job); holding them again changes nothing.
+
+    Who holds a scan wants it: a mark or tombstone of a clean-up is taken away.
+    """
     now = tx.now()
+    keys = sorted(set(keys))
+    unmark_scans(tx, keys)
     rows = [
         {"object_key": key, "holder": holder, "hold_kind": hold_kind, "held_at": now}
         for key in sorted(set(keys))
@@ -92,10 +98,11 @@ def release_holds(tx: LedgerTransaction, *, holder: str) -> int:
 
 def held_keys(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
     """Return those of the keys that somebody holds."""
+    held = select(object_refs.c.object_key).where(object_refs.c.hold_kind != DOOMED)
     return {
         row["object_key"]
         for batch in _batches(keys)
-        for row in tx.rows(select(object_refs.c.object_key).where(object_refs.c.object_key.in_(batch)))
+        for row in tx.rows(held.where(object_refs.c.object_key.in_(batch)))
     }
 
 

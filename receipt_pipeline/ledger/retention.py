@@ -1,4 +1,4 @@
-"""Retention of results: what is due, the tombstone before the deletion, and what is left afterwards."""
+"""Retention: what is due, the tombstone before the deletion, and what is left afterwards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, exists, or_, select, update
 
 from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState
+from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.reasons import RESULT_RETIRED
 from receipt_pipeline.ledger.columns import EPOCH, MICROSECOND
 from receipt_pipeline.ledger.effect_tables import (
@@ -25,13 +25,13 @@ from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.losses import read_job
 from receipt_pipeline.ledger.object_records import bury
 from receipt_pipeline.ledger.quarantines import OPEN
-from receipt_pipeline.ledger.tables import items, jobs
+from receipt_pipeline.ledger.tables import attempts, items, jobs, submission_rows, submissions
 
 MICROS_PER_S = 1_000_000
 
 
 def due_results(tx: LedgerTransaction, *, at_most: int) -> list[str]:
-    """Return succeeded jobs past terminal time + retention that nothing holds, oldest first."""
+    """Return closed jobs past terminal time + retention that nothing holds, oldest first."""
     query = select(jobs.c.job_id).where(_is_due(tx.now())).where(~_is_held())
     return [str(row["job_id"]) for row in tx.rows(query.order_by(jobs.c.terminal_at).limit(at_most))]
 
@@ -41,7 +41,7 @@ def _is_due(now: dt.datetime) -> ColumnElement[bool]:
     retained = sa.cast(jobs.c.result_retention_s, sa.BigInteger) * MICROS_PER_S
     ends = sa.type_coerce(jobs.c.terminal_at, sa.BigInteger) + retained
     return sa.and_(
-        jobs.c.state == JobState.SUCCEEDED,
+        jobs.c.terminal_at.is_not(None),
         jobs.c.result_purged_at.is_(None),
         ends <= (now - EPOCH) // MICROSECOND,
     )
@@ -73,46 +73,103 @@ def _is_held() -> ColumnElement[bool]:
     )
 
 
-def bury_result(tx: LedgerTransaction, *, job_id: str) -> list[str]:
+def bury_result(tx: LedgerTransaction, *, job_id: str) -> list[str] | None:
     """Write tombstones for the result and every other upload of the job; returns the keys to delete.
 
-    Empty when the result is not due, held again, or purged: the whole reason is repeated under the lock.
+    None when the payload is not due, held again, or purged: the whole reason is repeated under the lock.
+    A job that never stored anything has no keys and is purged all the same.
     """
     job = read_job(tx, job_id, lock=True)
     still = tx.row(
         select(jobs.c.job_id).where(jobs.c.job_id == job_id).where(_is_due(tx.now())).where(~_is_held())
     )
     if job is None or still is None:
-        return []
+        return None
     uploads = tx.rows(
         select(effects.c.idempotency_key, effects.c.expected_digest)
         .where(effects.c.job_id == job_id)
         .where(effects.c.kind == EffectKind.RESULT_OBJECT)
     )
     keys = {row["idempotency_key"]: row["expected_digest"] for row in uploads}
-    keys[job["result_key"]] = job["result_digest"]
+    if job["result_key"] is not None:
+        keys[job["result_key"]] = job["result_digest"]
     for key in sorted(keys):
         bury(tx, object_key=key, job_id=job_id, reason=RESULT_RETIRED.code, digest=keys[key])
     return sorted(keys)
 
 
 def record_purged(tx: LedgerTransaction, *, job_id: str) -> bool:
-    """Record that the payload is gone: objects deleted, extracted fields removed; the record stays.
+    """Record that the payload is gone: objects deleted, extracted fields and file names removed.
 
-    Class, decision, reasons and digests of the items are kept, so that a dispute can be explained.
+    Class, decision, reasons and digests of the items are kept, so that a dispute can be explained. The
+    job lets go of its scans: those that no other job holds are removed by the sweep of scans.
     """
     written = tx.execute(
         update(jobs)
         .where(jobs.c.job_id == job_id)
-        .where(jobs.c.state == JobState.SUCCEEDED)
+        .where(jobs.c.state.in_(sorted(TERMINAL_STATES)))
         .where(jobs.c.result_purged_at.is_(None))
         .values(result_purged_at=tx.now())
     )
     if written.rowcount == 0:
         return False
-    tx.execute(update(items).where(items.c.job_id == job_id).values(fields=sa.null(), evidence=sa.null()))
+    gone = {"fields": sa.null(), "evidence": sa.null(), "label": ""}
+    tx.execute(update(items).where(items.c.job_id == job_id).values(**gone))
+    tx.execute(sa.delete(object_refs).where(object_refs.c.holder == job_id))
+    _forget_names(tx, job_id)
+    forget_diagnostics(tx, job_id)
     append_event(tx, EventKind.RESULT_PURGED, job_id=job_id)
     return True
+
+
+def _forget_names(tx: LedgerTransaction, job_id: str) -> None:
+    """Remove the file names of deliveries whose jobs are all purged."""
+    mine, other = submission_rows.alias("mine"), submission_rows.alias("other")
+    delivered = select(mine.c.submission_id).where(mine.c.job_id == job_id)
+    needed = (
+        select(other.c.submission_id)
+        .join(jobs, jobs.c.job_id == other.c.job_id)
+        .where(jobs.c.result_purged_at.is_(None))
+    )
+    tx.execute(
+        update(submissions)
+        .where(submissions.c.submission_id.in_(delivered))
+        .where(submissions.c.submission_id.not_in(needed))
+        .values(label="", place="")
+    )
+
+
+def due_diagnostics(tx: LedgerTransaction, *, retention_s: float, at_most: int) -> list[str]:
+    """Return closed jobs whose attempts still tell hosts, runs and timings past their own, shorter time.
+
+    An open question keeps them: they may be its evidence.
+    """
+    ends = sa.type_coerce(jobs.c.terminal_at, sa.BigInteger) + int(retention_s * MICROS_PER_S)
+    asked = exists(
+        select(investigations.c.investigation_id).where(
+            investigations.c.job_id == jobs.c.job_id, investigations.c.state == QUESTION_OPEN
+        )
+    )
+    told = exists(select(attempts.c.job_id).where(attempts.c.job_id == jobs.c.job_id, attempts.c.owner != ""))
+    query = (
+        select(jobs.c.job_id)
+        .where(jobs.c.terminal_at.is_not(None))
+        .where(ends <= (tx.now() - EPOCH) // MICROSECOND)
+        .where(told, ~asked)
+        .order_by(jobs.c.terminal_at)
+        .limit(at_most)
+    )
+    return [str(row["job_id"]) for row in tx.rows(query)]
+
+
+def forget_diagnostics(tx: LedgerTransaction, job_id: str) -> None:
+    """Remove host, run and measurements from the attempts of a job; what they came to stays."""
+    tx.execute(
+        update(attempts)
+        .where(attempts.c.job_id == job_id)
+        .where(attempts.c.closed_at.is_not(None))
+        .values(owner="", run_id="", facts={})
+    )
 
 
 def buried_but_unpurged(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:

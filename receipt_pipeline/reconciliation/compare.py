@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from receipt_pipeline.core.canonical import digest_of_bytes
@@ -29,7 +29,7 @@ from receipt_pipeline.ledger.findings_divergence import held_divergence, unheld_
 from receipt_pipeline.ledger.findings_effects import effect_gaps, task_faults, unexplained_notifications
 from receipt_pipeline.ledger.findings_work import abandoned_leases, attempts_beyond_budget
 from receipt_pipeline.ledger.object_records import ObjectOutcome, explained_keys, results_to_check
-from receipt_pipeline.objects.keys import RESULTS_PREFIX
+from receipt_pipeline.objects.keys import RESULTS_PREFIX, SET_ASIDE_PREFIX
 from receipt_pipeline.objects.outcomes import ObjectEntry
 from receipt_pipeline.reconciliation.services import OBJECTS_BATCH_MAX, Reconciler
 
@@ -184,10 +184,13 @@ def states_pins(data: bytes, row: Mapping[str, Any]) -> bool:
 def look_for_orphans(services: Reconciler) -> Iterator[tuple[int, list[Sighting]]]:
     """Yield per batch how many stored results were listed, and those that nothing explains.
 
+    Bytes that were set aside because they stood under a key they do not belong to are orphans as well:
+    nobody else would ever look at them.
+
     An object counts once it is older than the grace, by the ledger's clock: until then its row may be
     about to be written.
     """
-    entries = services.objects.listing(RESULTS_PREFIX)
+    entries = chain(services.objects.listing(RESULTS_PREFIX), services.objects.listing(SET_ASIDE_PREFIX))
     while batch := list(islice(entries, OBJECTS_BATCH_MAX)):
         with services.ledger.reading() as tx:
             limit = tx.now() - dt.timedelta(seconds=services.limits.orphan_grace_s)

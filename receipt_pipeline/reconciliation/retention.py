@@ -1,14 +1,35 @@
-"""Purges results after their retention: tombstone, deletion, record; the job's row stays (R050)."""
+"""Purges payloads after their retention, and scans that nobody holds: the job's row stays (R050, R129)."""
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
 from receipt_pipeline.core.failure_points import point
-from receipt_pipeline.ledger.retention import buried_but_unpurged, bury_result, due_results, record_purged
-from receipt_pipeline.reconciliation.services import JOBS_BATCH_MAX, Reconciler
+from receipt_pipeline.ledger.object_records import held_keys
+from receipt_pipeline.ledger.retention import (
+    buried_but_unpurged,
+    bury_result,
+    due_diagnostics,
+    due_results,
+    forget_diagnostics,
+    record_purged,
+)
+from receipt_pipeline.ledger.scan_holds import (
+    condemn_scan,
+    mark_scan,
+    marked_scans,
+    release_stale_copies,
+    removed_scans,
+)
+from receipt_pipeline.objects.keys import SCANS_PREFIX, SET_ASIDE_PREFIX
+from receipt_pipeline.objects.outcomes import ObjectEntry
+from receipt_pipeline.reconciliation.services import JOBS_BATCH_MAX, OBJECTS_BATCH_MAX, Reconciler
 
 
 def expire_results(services: Reconciler) -> list[str]:
-    """Purge the payload of every result whose retention has passed and that nothing holds.
+    """Purge the payload of every closed job whose retention has passed and that nothing holds.
 
     A crash after the tombstone is finished by the next pass: the tombstone is the decision.
 
@@ -29,15 +50,81 @@ def expire_results(services: Reconciler) -> list[str]:
             continue
         with services.ledger.transaction() as tx:
             keys = bury_result(tx, job_id=job_id)
-        if keys and _purge(services, job_id, keys):
+        if keys is not None and _purge(services, job_id, keys):
             purged.append(job_id)
     return purged
 
 
-def _purge(services: Reconciler, job_id: str, keys: list[str]) -> bool:
+def _purge(services: Reconciler, job_id: str, keys: Sequence[str]) -> bool:
     point("retention.before")
     for key in keys:
         services.objects.delete(key)
     point("retention.after")
     with services.ledger.transaction() as tx:
         return record_purged(tx, job_id=job_id)
+
+
+def expire_diagnostics(services: Reconciler) -> list[str]:
+    """Remove hosts, runs and measurements of attempts, sooner than any payload; returns job ids (R129)."""
+    with services.ledger.reading() as tx:
+        due = due_diagnostics(tx, retention_s=services.limits.diagnostics_retention_s, at_most=JOBS_BATCH_MAX)
+    for job_id in due:
+        with services.ledger.transaction() as tx:
+            forget_diagnostics(tx, job_id)
+    return due
+
+
+def sweep_scans(services: Reconciler) -> list[str]:
+    """Remove scans that nobody holds: marked now, removed when they are still unwanted a grace later.
+
+    What was set aside under the key of a removed scan goes with it. A deletion that a crash kept from
+    happening is done by the next pass: the tombstone is the decision.
+
+    Returns:
+        The keys that were removed.
+    """
+    limits = services.limits
+    with services.ledger.transaction() as tx:
+        now = tx.now()
+        release_stale_copies(tx, before=now - dt.timedelta(seconds=limits.copy_hold_s))
+        ripe = marked_scans(
+            tx, before=now - dt.timedelta(seconds=limits.orphan_grace_s), at_most=OBJECTS_BATCH_MAX
+        )
+    for key in ripe:
+        with services.ledger.transaction() as tx:
+            condemn_scan(tx, key)
+    removed = []
+    for batch in _stored_scans(services):
+        with services.ledger.reading() as tx:
+            condemned = removed_scans(tx, [entry.key for entry in batch])
+            held = held_keys(tx, [entry.key for entry in batch])
+        removed += [key for key in sorted(condemned - held) if _remove(services, key)]
+        old = now - dt.timedelta(seconds=limits.orphan_grace_s)
+        for entry in batch:
+            if entry.key not in held | condemned and entry.modified_at <= old:
+                with services.ledger.transaction() as tx:
+                    mark_scan(tx, entry.key)
+    return removed
+
+
+def _stored_scans(services: Reconciler) -> Iterator[list[ObjectEntry]]:
+    entries = services.objects.listing(SCANS_PREFIX)
+    while batch := list(islice(entries, OBJECTS_BATCH_MAX)):
+        yield batch
+
+
+def _remove(services: Reconciler, key: str) -> bool:
+    """Remove a scan, unless somebody took a hold of it meanwhile: then it is put back as it was.
+
+    Acceptance takes its hold before it looks whether the scan is there, so one of the two sees the other.
+    """
+    data = services.objects.read(key)
+    services.objects.delete(key)
+    with services.ledger.reading() as tx:
+        wanted = bool(held_keys(tx, [key]))
+    if wanted:
+        services.objects.put(key, data)
+        return False
+    for aside in list(services.objects.listing(f"{SET_ASIDE_PREFIX}{key}/")):
+        services.objects.delete(aside.key)
+    return True

@@ -20,8 +20,8 @@ from receipt_pipeline_tests.fakes.effects_home import a_stored_success, effects_
 
 CUSTOMER = {
     "contract", "job_id", "operation_class", "fingerprint", "seq", "state", "phase", "terminal_class",
-    "reason", "items", "item_reasons", "progress", "completion", "result", "pins", "times", "attempts", "notifications",
-    "investigations", "cancel_available", "warnings", "links", "next_action",
+    "reason", "items", "item_reasons", "progress", "completion", "result", "pins", "times", "attempts",
+    "notifications", "investigations", "cancel_available", "warnings", "links", "next_action",
 }  # fmt: skip
 SUPPORT = {
     "asked", "stands", "promised", "safe_now", "effects", "evidence", "item_reasons", "decision_reasons",

@@ -35,7 +35,8 @@ def facts(**given: Any) -> JobFacts:
     closed = DAY + dt.timedelta(minutes=9)
     job = {
         "job_id": "exp_731", "operation_class": "receipt-classification",
-        "fingerprint": "sha256:" + "91aa" * 16, "latest_seq": 90, "state": "succeeded", "phase": "closed", "terminal_class": "partial",
+        "fingerprint": "sha256:" + "91aa" * 16, "latest_seq": 90, "state": "succeeded",
+        "phase": "closed", "terminal_class": "partial",
         "reason_code": "", "items_requested": 12_480, "checkpoint": 12_480, "checkpoint_at": closed,
         "lease_expires_at": None, "result_digest": "sha256:" + "7afc" * 16, "result_size_bytes": 9,
         "result_purged_at": None, "submitted_at": DAY, "queue_deadline": DAY, "claimed_at": DAY,

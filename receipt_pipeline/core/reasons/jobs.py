@@ -149,6 +149,12 @@ RESULT_RETIRED = declare(
     "the result was purged after its retention",
     "the completion receipt stays; submit again if the payload is needed",
 )
+SCAN_RETIRED = declare(
+    "SCAN.RETENTION_PASSED.v1",
+    Remedy.NONE,
+    "a scan that no job needs any more was removed",
+    "nothing; hand the scan in again if it is wanted",
+)
 STATE_REFUSES = declare(
     "STATE.REFUSES.v1",
     Remedy.NONE,

@@ -1,0 +1,112 @@
+"""Scans that nobody holds any more: marked, and removed a grace later unless somebody wants them again."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterator
+
+import sqlalchemy as sa
+from sqlalchemy import delete, exists, select
+
+from receipt_pipeline.core.reasons import SCAN_RETIRED
+from receipt_pipeline.ledger.columns import UtcMicros
+from receipt_pipeline.ledger.effect_tables import object_refs, tombstones
+from receipt_pipeline.ledger.engine import LedgerTransaction
+
+DOOMED = "doomed"
+COPYING = "acceptance"
+SWEEPER = "system:sweep"
+BATCH_MAX = 400
+
+# One statement, so that a hold that is taken meanwhile wins.
+_MARK = sa.text(
+    "INSERT INTO object_refs (object_key, holder, hold_kind, held_at)"
+    " SELECT :object_key, :holder, :hold_kind, :held_at"
+    " WHERE NOT EXISTS (SELECT 1 FROM object_refs WHERE object_key = :object_key)"
+    " ON CONFLICT DO NOTHING"
+).bindparams(
+    sa.bindparam("object_key", type_=sa.String()),
+    sa.bindparam("holder", type_=sa.String()),
+    sa.bindparam("hold_kind", type_=sa.String()),
+    sa.bindparam("held_at", type_=UtcMicros()),
+)
+
+
+def mark_scan(tx: LedgerTransaction, key: str) -> bool:
+    """Mark a scan that nobody holds; False when somebody does or it is marked already."""
+    values = {"object_key": key, "holder": SWEEPER, "hold_kind": DOOMED, "held_at": tx.now()}
+    return tx.execute(_MARK, values).rowcount == 1
+
+
+def marked_scans(tx: LedgerTransaction, *, before: dt.datetime, at_most: int) -> list[str]:
+    """Return the scans that were marked before a moment, in order."""
+    query = (
+        select(object_refs.c.object_key)
+        .where(object_refs.c.hold_kind == DOOMED)
+        .where(object_refs.c.held_at <= before)
+        .order_by(object_refs.c.object_key)
+        .limit(at_most)
+    )
+    return [str(row["object_key"]) for row in tx.rows(query)]
+
+
+def condemn_scan(tx: LedgerTransaction, key: str) -> bool:
+    """Write the tombstone of a marked scan before it is removed; False when somebody holds it again."""
+    other = object_refs.alias("other")
+    wanted = exists(
+        select(other.c.holder).where(other.c.object_key == key).where(other.c.hold_kind != DOOMED)
+    )
+    mine = (object_refs.c.object_key == key) & (object_refs.c.hold_kind == DOOMED)
+    if tx.execute(delete(object_refs).where(mine).where(~wanted)).rowcount == 0:
+        return False
+    tx.execute(
+        sa.insert(tombstones).values(
+            object_key=key, job_id=None, reason=SCAN_RETIRED.code, digest=None, buried_at=tx.now()
+        )
+    )
+    return True
+
+
+def removed_scans(tx: LedgerTransaction, keys: Collection[str]) -> set[str]:
+    """Return those of the keys under which a scan was, or is just being, removed."""
+    return {
+        str(row["object_key"])
+        for batch in _batches(keys)
+        for row in tx.rows(
+            select(tombstones.c.object_key)
+            .where(tombstones.c.object_key.in_(batch))
+            .where(tombstones.c.reason == SCAN_RETIRED.code)
+        )
+    }
+
+
+def unmark_scans(tx: LedgerTransaction, keys: Collection[str]) -> None:
+    """Take marks and tombstones of scans away: somebody is about to store and hold them."""
+    for batch in _batches(keys):
+        tx.execute(
+            delete(object_refs)
+            .where(object_refs.c.object_key.in_(batch))
+            .where(object_refs.c.hold_kind == DOOMED)
+        )
+        tx.execute(
+            delete(tombstones)
+            .where(tombstones.c.object_key.in_(batch))
+            .where(tombstones.c.reason == SCAN_RETIRED.code)
+        )
+
+
+def release_stale_copies(tx: LedgerTransaction, *, before: dt.datetime) -> int:
+    """Let go of holds of acceptances that ended without an answer; returns how many there were."""
+    return int(
+        tx.execute(
+            delete(object_refs)
+            .where(object_refs.c.hold_kind == COPYING)
+            .where(object_refs.c.held_at <= before)
+        ).rowcount
+    )
+
+
+def _batches(keys: Collection[str]) -> Iterator[list[str]]:
+    listed = sorted(set(keys))
+    for start in range(0, len(listed), BATCH_MAX):
+        yield listed[start : start + BATCH_MAX]

@@ -26,6 +26,7 @@ from receipt_pipeline.ledger.findings_objects import (
 from receipt_pipeline.ledger.investigations import OPEN, RESOLVED, InvestigationKind, is_owned
 from receipt_pipeline.ledger.open_questions import RECONCILER
 from receipt_pipeline.ledger.tables import events, items, jobs
+from receipt_pipeline.ledger.tenant_scope import TenantScope, read_scope
 
 # Which question answers for which finding; a job without a terminal record may be in any question.
 QUESTION_OF_FINDING: Mapping[str, frozenset[InvestigationKind]] = {
@@ -79,10 +80,12 @@ class Facts:
     """What the account is judged on; lists of ids are sorted.
 
     Attributes:
+        scope: whose account it is.
         listed: ids by finding, as the report document names them.
         open_findings: one line per finding and job, and per open question that nobody owns in time.
     """
 
+    scope: TenantScope
     snapshot: Snapshot
     sets: JobSets
     unresolved: tuple[str, ...]
@@ -97,12 +100,27 @@ class Facts:
         return [line.label for line in self.open_findings if not (line.owned or line.answered)]
 
 
-def read_facts(tx: LedgerTransaction, *, limits: ServiceLimits, cutoff: dt.datetime | None = None) -> Facts:
-    """Read the account's facts as of now, or as of a cutoff, in the caller's one snapshot."""
+def read_facts(
+    tx: LedgerTransaction,
+    *,
+    limits: ServiceLimits,
+    cutoff: dt.datetime | None = None,
+    tenant: str | None = None,
+) -> Facts:
+    """Read the account's facts as of now, or as of a cutoff, in the caller's one snapshot.
+
+    Args:
+        tenant: whose account it is; None for the account of the whole ledger.
+    """
+    scope = read_scope(tx, tenant)
     snapshot = Snapshot(tx.now(), cutoff, int(tx.scalar(select(func.max(events.c.seq))) or 0))
     found = account_sets(tx, limits=limits, cutoff=cutoff)
-    unresolved = tuple(job_id for job_id, _ in found.unresolved)
-    unanswered = _unanswered_items(tx, found.as_of)
+    unresolved = tuple(job_id for job_id, _ in found.unresolved if scope.shows_job(job_id))
+    unanswered = {
+        job_id: count
+        for job_id, count in _unanswered_items(tx, found.as_of).items()
+        if scope.shows_job(job_id)
+    }
     listed = {
         "effect_gaps": _ids(effect_gaps(tx).rows),
         "success_without_object": _ids(success_without_object(tx).rows),
@@ -110,20 +128,23 @@ def read_facts(tx: LedgerTransaction, *, limits: ServiceLimits, cutoff: dt.datet
         "object_mismatch": _ids(object_mismatch(tx).rows),
         "divergent": _ids(held_divergence(tx).rows + unheld_divergence(tx).rows),
     }
-    questions = tx.rows(
-        select(investigations).order_by(investigations.c.opened_at, investigations.c.investigation_id)
-    )
+    for name, ids in listed.items():
+        shows = scope.shows_key if name == "object_without_success" else scope.shows_job
+        listed[name] = [entry for entry in ids if shows(entry)]
+    asked = select(investigations).order_by(investigations.c.opened_at, investigations.c.investigation_id)
+    questions = [row for row in tx.rows(asked) if scope.shows_question(row)]
     findings = listed | {"missing_terminal": list(unresolved), "unresolved_items": sorted(unanswered)}
     del findings["object_without_success"]
     return Facts(
+        scope=scope,
         snapshot=snapshot,
         sets=JobSets(
-            accepted=found.accepted,
-            succeeded=found.terminal[JobState.SUCCEEDED],
-            failed=found.terminal[JobState.FAILED],
-            expired=found.terminal[JobState.EXPIRED],
-            canceled=found.terminal[JobState.CANCELED],
-            in_flight=found.in_flight,
+            accepted=found.accepted - scope.foreign,
+            succeeded=found.terminal[JobState.SUCCEEDED] - scope.foreign,
+            failed=found.terminal[JobState.FAILED] - scope.foreign,
+            expired=found.terminal[JobState.EXPIRED] - scope.foreign,
+            canceled=found.terminal[JobState.CANCELED] - scope.foreign,
+            in_flight=found.in_flight - scope.foreign,
         ),
         unresolved=unresolved,
         unresolved_items=sum(unanswered.values()),

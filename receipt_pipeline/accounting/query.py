@@ -12,14 +12,17 @@ from typing import Any
 
 import duckdb
 
+from receipt_pipeline.accounting.query_own import holds_others, own_part
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.core.errors import InputRefused, NotFound, ReportFault
-from receipt_pipeline.core.reasons import REPORT_NONE, REPORT_SQL, REPORT_UNREADABLE
+from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound, ReportFault
+from receipt_pipeline.core.reasons import REPORT_NONE, REPORT_SEVERAL_TENANTS, REPORT_SQL, REPORT_UNREADABLE
 
 
-def run_query(accountant: Accountant, sql: str) -> list[dict[str, Any]]:
+def run_query(accountant: Accountant, sql: str, *, tenant: str | None = None) -> list[dict[str, Any]]:
     """Run SQL on the published report and return its rows; money as Decimal, times as aware UTC.
 
+    Args:
+        tenant: whose rows the query may see; None for all.
     Raises:
         ReportFault: REPORT.UNREADABLE.v1 when there is no report that opens.
         InputRefused: REPORT.SQL.v1 with DuckDB's words when it refuses the query.
@@ -27,20 +30,30 @@ def run_query(accountant: Accountant, sql: str) -> list[dict[str, Any]]:
     """
     _must_exist(accountant)
     with reading_report(accountant.published) as connection:
+        shared = tenant is not None and holds_others(connection, tenant)
+        seen = own_part(connection, tenant) if shared and tenant is not None else connection
         try:
-            return fetch_rows(connection, sql)
+            return fetch_rows(seen, sql)
         except ReportFault as fault:  # Somebody's own query is input, not a fault of the report.
             raise InputRefused(fault.reason, **fault.facts) from fault
+        finally:
+            if seen is not connection:
+                seen.close()
 
 
-def read_published(accountant: Accountant) -> dict[str, Any]:
+def read_published(accountant: Accountant, *, tenant: str | None = None) -> dict[str, Any]:
     """Return the account's document as it was published.
 
+    Args:
+        tenant: who asks; None for the product itself.
     Raises:
+        NotAllowed: REPORT.SEVERAL_TENANTS.v1 when it is not the account of this tenant alone.
         ReportFault: REPORT.UNREADABLE.v1. NotFound: REPORT.NONE.v1 when none was published yet.
     """
     _must_exist(accountant)
     with reading_report(accountant.published) as connection:
+        if tenant is not None and holds_others(connection, tenant):
+            raise NotAllowed(REPORT_SEVERAL_TENANTS)
         (row,) = fetch_rows(connection, "SELECT document FROM report_info")
     document: dict[str, Any] = json.loads(row["document"])
     return document

@@ -16,12 +16,19 @@ from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.ledger.effect_tables import consumed, deliveries, effects, review_tasks
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.tables import attempts, jobs
+from receipt_pipeline.ledger.tenant_scope import TenantScope
 
 
-def report_document(accountant: Accountant, *, cutoff: dt.datetime | None = None) -> dict[str, Any]:
-    """Return the report document as the ledger stands now, judged now or at a cutoff."""
+def report_document(
+    accountant: Accountant, *, cutoff: dt.datetime | None = None, tenant: str | None = None
+) -> dict[str, Any]:
+    """Return the report document as the ledger stands now, judged now or at a cutoff.
+
+    Args:
+        tenant: whose account it is; None for the account of the whole ledger.
+    """
     with accountant.ledger.reading() as tx:
-        facts = read_facts(tx, limits=accountant.limits, cutoff=cutoff)
+        facts = read_facts(tx, limits=accountant.limits, cutoff=cutoff, tenant=tenant)
         return build_document(tx, facts)
 
 
@@ -56,8 +63,8 @@ def build_document(tx: LedgerTransaction, facts: Facts) -> dict[str, Any]:
         "object_without_success": facts.listed["object_without_success"],
         "object_mismatch": facts.listed["object_mismatch"],
         "divergent": facts.listed["divergent"],
-        "notifications": _notifications(tx),
-        "consumer": _consumer(tx),
+        "notifications": _notifications(tx, facts.scope),
+        "consumer": _consumer(tx, facts.scope),
         "time_to_completion_s": _completion(tx, facts),
         "investigations": [_question(row) for row in facts.questions],
         "state": verdict.state.value,
@@ -125,34 +132,36 @@ def _attempts(tx: LedgerTransaction, facts: Facts) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _notifications(tx: LedgerTransaction) -> dict[str, int]:
+def _notifications(tx: LedgerTransaction, scope: TenantScope) -> dict[str, int]:
     """Count messages that arrived, lost a send on the way, or arrived late; and repeats received."""
 
     def messages(condition: Any) -> int:
         query = select(func.count(distinct(deliveries.c.message_id))).where(condition)
+        query = query.where(scope.owned(deliveries.c.job_id))
         return int(tx.scalar(query) or 0)
 
     arrived = deliveries.c.outcome == "delivered"
     return {
         "delivered": messages(arrived),
         "dropped": messages(deliveries.c.outcome == "dropped"),
-        "late": messages(and_(arrived, deliveries.c.late)) + _received(tx, "late"),
-        "duplicate": _received(tx, "duplicate"),
+        "late": messages(and_(arrived, deliveries.c.late)) + _received(tx, "late", scope),
+        "duplicate": _received(tx, "duplicate", scope),
     }
 
 
-def _consumer(tx: LedgerTransaction) -> dict[str, int]:
+def _consumer(tx: LedgerTransaction, scope: TenantScope) -> dict[str, int]:
     """Count tasks, and received events by what kept them from making another."""
+    tasks = select(func.count()).select_from(review_tasks)
     return {
-        "review_tasks": int(tx.scalar(select(func.count()).select_from(review_tasks)) or 0),
-        "duplicates": _received(tx, "duplicate"),
-        "conflicts": _received(tx, "conflict"),
+        "review_tasks": int(tx.scalar(tasks.where(scope.owned(review_tasks.c.job_id))) or 0),
+        "duplicates": _received(tx, "duplicate", scope),
+        "conflicts": _received(tx, "conflict", scope),
     }
 
 
-def _received(tx: LedgerTransaction, outcome: str) -> int:
+def _received(tx: LedgerTransaction, outcome: str, scope: TenantScope) -> int:
     query = select(func.count()).select_from(consumed).where(consumed.c.outcome == outcome)
-    return int(tx.scalar(query) or 0)
+    return int(tx.scalar(query.where(scope.owned(consumed.c.job_id))) or 0)
 
 
 def _completion(tx: LedgerTransaction, facts: Facts) -> dict[str, float | None]:

@@ -44,16 +44,20 @@ class AccountOrders(RepairOrders):
         return publish_report(self.accountant)
 
     def report(self, *, cutoff: dt.datetime | None, published: bool) -> dict[str, Any]:
-        """Return the account as the ledger stands, or as it was published last."""
+        """Return the tenant's account as the ledger stands, or as it was published last.
+
+        Raises:
+            NotAllowed: REPORT.SEVERAL_TENANTS.v1 when the published account is not of this tenant alone.
+        """
         require(self.principal, Role.ANALYST, Role.OPERATOR)
         if published:
-            return read_published(self.accountant)
-        return report_document(self.accountant, cutoff=cutoff)
+            return read_published(self.accountant, tenant=self.settings.tenant)
+        return report_document(self.accountant, cutoff=cutoff, tenant=self.settings.tenant)
 
     def query_report(self, sql: str) -> list[dict[str, Any]]:
-        """Query the published report, read-only."""
+        """Query what the published report holds of this tenant, read-only."""
         require(self.principal, Role.ANALYST, Role.OPERATOR)
-        return run_query(self.accountant, sql)
+        return run_query(self.accountant, sql, tenant=self.settings.tenant)
 
     def check(self, name: str) -> CheckOutcome:
         """Run one asset check by its name."""

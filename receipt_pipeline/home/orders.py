@@ -164,15 +164,16 @@ class Orders(Passes):
     # Investigations and review.
 
     def investigations(self, *, only_open: bool) -> list[dict[str, Any]]:
-        """Return investigations, nearest deadline first."""
+        """Return the tenant's investigations, and those about nobody's objects, nearest deadline first."""
         require(self.principal, Role.OPERATOR, Role.ANALYST)
         with self.ledger.reading() as tx:
-            return list_investigations(tx, only_open=only_open)
+            return list_investigations(tx, only_open=only_open, tenant=self.settings.tenant)
 
     def assign_investigation(self, investigation_id: str, *, owner: str) -> None:
         """Give an investigation to an active principal."""
         require(self.principal, Role.OPERATOR)
         with self.ledger.transaction() as tx:
+            read_investigation(tx, investigation_id, tenant=self.settings.tenant)
             assign_investigation(
                 tx, investigation_id, owner=owner, by=self.settings.caller, limits=self.settings.limits
             )
@@ -189,7 +190,7 @@ class Orders(Passes):
         if not (note.strip() or keep or withdraw):
             raise InputRefused(FIELD_INVALID, pointer="--note", wanted="what was found and decided")
         with self.ledger.reading() as tx:
-            row = read_investigation(tx, investigation_id)
+            row = read_investigation(tx, investigation_id, tenant=self.settings.tenant)
         _check_decision(row["kind"], keep=keep, withdraw=withdraw)
         if row["kind"] == InvestigationKind.DIVERGENT_OUTPUT and row["state"] == "open":
             resolve_quarantine(

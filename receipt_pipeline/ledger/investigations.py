@@ -21,6 +21,7 @@ from receipt_pipeline.ledger.effect_tables import investigations
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.tables import jobs
+from receipt_pipeline.ledger.tenant_scope import read_scope
 
 
 class InvestigationKind(StrEnum):
@@ -122,10 +123,12 @@ def _with_evidence(tx: LedgerTransaction, known: Mapping[str, Any], evidence: Ma
     return str(known["investigation_id"])
 
 
-def read_investigation(tx: LedgerTransaction, investigation_id: str) -> dict[str, Any]:
-    """Return one investigation's row. Raises NotFound."""
+def read_investigation(
+    tx: LedgerTransaction, investigation_id: str, *, tenant: str | None = None
+) -> dict[str, Any]:
+    """Return one investigation's row. Raises NotFound: unknown, or another tenant's."""
     row = tx.row(select(investigations).where(investigations.c.investigation_id == investigation_id))
-    if row is None:
+    if row is None or not read_scope(tx, tenant).shows_question(row):
         raise NotFound(NOT_FOUND, investigation_id=investigation_id)
     return row
 
@@ -182,12 +185,15 @@ def resolve_investigation(tx: LedgerTransaction, investigation_id: str, *, resol
     )
 
 
-def list_investigations(tx: LedgerTransaction, *, only_open: bool) -> list[dict[str, Any]]:
-    """Return investigations, those with the nearest deadline first."""
+def list_investigations(
+    tx: LedgerTransaction, *, only_open: bool, tenant: str | None = None
+) -> list[dict[str, Any]]:
+    """Return investigations, those with the nearest deadline first; none that are another tenant's."""
     query = select(investigations).order_by(investigations.c.deadline_at, investigations.c.investigation_id)
     if only_open:
         query = query.where(investigations.c.state == OPEN)
-    return tx.rows(query)
+    scope = read_scope(tx, tenant)
+    return [row for row in tx.rows(query) if scope.shows_question(row)]
 
 
 def is_owned(row: Mapping[str, Any], *, now: dt.datetime, principals: frozenset[str]) -> bool:

@@ -255,6 +255,12 @@ REPORT_BUSY = declare(
     "another publication of the report is still at work",
     "wait for it and repeat; the published report stays readable",
 )
+REPORT_SEVERAL_TENANTS = declare(
+    "REPORT.SEVERAL_TENANTS.v1",
+    Remedy.NONE,
+    "the published account covers other tenants as well",
+    "ask without --published: that account is of your tenant alone",
+)
 REPORT_SQL = declare(
     "REPORT.SQL.v1",
     Remedy.FIX_INPUT,

@@ -1,0 +1,55 @@
+"""Cuts one tenant's part out of the published report, so that a query over it can reach nothing else."""
+
+from __future__ import annotations
+
+import duckdb
+
+# Names of releases and principals are no tenant's; every other table without an owner stays empty.
+OF_NOBODY = frozenset({"releases", "aliases", "active_principals"})
+
+
+def holds_others(report: duckdb.DuckDBPyConnection, tenant: str) -> bool:
+    """Tell whether the published report holds jobs of another tenant."""
+    found = report.execute("SELECT count(*) FROM jobs WHERE tenant <> ?", [tenant]).fetchone()
+    return bool(found and found[0])
+
+
+def own_part(report: duckdb.DuckDBPyConnection, tenant: str) -> duckdb.DuckDBPyConnection:
+    """Return a database in memory with the same tables and views, and the rows of one tenant alone."""
+    part = duckdb.connect(":memory:")
+    part.execute("SET TimeZone = 'UTC'")
+    for name, definition in _listed(report, "SELECT table_name, sql FROM duckdb_tables() ORDER BY table_oid"):
+        part.execute(definition)
+        condition = _condition(report, name)
+        if condition is None:
+            continue
+        given = [tenant] if "?" in condition else []
+        own = report.execute(f'SELECT * FROM "{name}" WHERE {condition}', given).to_arrow_table()
+        part.register("own_rows", own)
+        part.execute(f'INSERT INTO "{name}" SELECT * FROM own_rows')
+        part.unregister("own_rows")
+    views = "SELECT view_name, sql FROM duckdb_views() WHERE NOT internal ORDER BY view_oid"
+    for _, definition in _listed(report, views):
+        part.execute(definition)
+    part.execute("SET enable_external_access = false")
+    part.execute("SET lock_configuration = true")
+    return part
+
+
+def _listed(report: duckdb.DuckDBPyConnection, query: str) -> list[tuple[str, str]]:
+    return [(str(name), str(definition)) for name, definition in report.execute(query).fetchall()]
+
+
+def _condition(report: duckdb.DuckDBPyConnection, table: str) -> str | None:
+    """Return which rows of a table are a tenant's own, None for none of them."""
+    columns = {
+        str(name)
+        for (name,) in report.execute(
+            "SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [table]
+        ).fetchall()
+    }
+    if "job_id" in columns:
+        return "job_id IN (SELECT job_id FROM jobs WHERE tenant = ?)"
+    if "tenant" in columns:
+        return "tenant = ?"
+    return "true" if table in OF_NOBODY else None

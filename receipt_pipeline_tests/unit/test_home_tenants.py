@@ -1,0 +1,150 @@
+"""Two tenants of one home: every door that reads shows each its own, and nothing of the other."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from receipt_pipeline.core.errors import NotAllowed, NotFound
+from receipt_pipeline.core.principals import Role
+from receipt_pipeline.core.receipt_audiences import ROLES_OF_AUDIENCE, Audience
+from receipt_pipeline.home import Services
+from receipt_pipeline.objects.keys import set_aside_key
+from receipt_pipeline.worker.claim_loop import work_group
+from receipt_pipeline_tests.builders import TENANT
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.intake_home import as_bytes, job_document
+from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
+
+OTHER = "globex"
+EVERY_ROLE = frozenset(Role)
+
+
+def acting(home: OpenedHome, tenant: str, roles: frozenset[str] = EVERY_ROLE) -> Services:
+    """Return the same home as a principal of this tenant sees it."""
+    settings = dataclasses.replace(home.services.settings, tenant=tenant, roles=roles)
+    opened = home.services
+    return Services(settings, opened.ledger, opened.objects, opened.image_digest, opened.chains)
+
+
+def a_job_of(home: OpenedHome, tenant: str) -> str:
+    """Submit, work off and hand on a job of one tenant, and lose its object."""
+    services, folder = acting(home, tenant), home.folder / "handed-in" / tenant
+    path = folder / "manifest.json"
+    document = job_document(folder, key=f"of-{tenant}")
+    path.write_bytes(as_bytes(document))
+    (answer,) = services.submit([path], key=None, new=False, release=None)
+    job_id = str(answer["lines"][0]["job_id"])
+    work_group(services.worker(run_id="run-1"), wave_id="", job_ids=[job_id])
+    services.deliver_and_consume()
+    return job_id
+
+
+@pytest.fixture
+def home(
+    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> OpenedHome:
+    """A home with a job of each tenant, whose objects are gone, and bytes that were set aside."""
+    home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
+    for tenant in (TENANT, OTHER):
+        job = home.job(a_job_of(home, tenant))
+        home.services.objects.delete(job["result_key"])
+        home.services.objects.put(set_aside_key(f"scans/{tenant}/00ff", "sha256:11"), tenant.encode())
+    home.clock.advance(86_400 * 3)
+    home.services.sweep_objects()
+    home.services.publish_report()
+    return home
+
+
+def job_of(home: OpenedHome, tenant: str) -> str:
+    """Return the job of a tenant."""
+    [row] = acting(home, tenant).jobs()
+    return str(row["job_id"])
+
+
+READING: dict[str, Callable[[Services], Any]] = {
+    "jobs": lambda it: it.jobs(),
+    "investigations": lambda it: it.investigations(only_open=False),
+    "review tasks": lambda it: it.review_tasks(only_open=False),
+    "report": lambda it: it.report(cutoff=None, published=False),
+    "jobs of the report": lambda it: it.query_report("SELECT * FROM job_report"),
+    "events of the report": lambda it: it.query_report("SELECT * FROM events"),
+    "items of the report": lambda it: it.query_report("SELECT * FROM items"),
+    "deliveries of the report": lambda it: it.query_report("SELECT * FROM submissions, deliveries"),
+}
+
+
+@pytest.mark.requirement("R131")
+@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize(("tenant", "other"), [(TENANT, OTHER), (OTHER, TENANT)])
+def test_what_a_door_reads_names_nothing_of_another_tenant(
+    home: OpenedHome, name: str, tenant: str, other: str
+) -> None:
+    text = json.dumps(READING[name](acting(home, tenant)), default=str)
+    assert job_of(home, other) not in text
+    assert f"of-{other}" not in text
+    assert f"/{other}/" not in text
+    assert job_of(home, tenant) in text
+
+
+@pytest.mark.requirement("R131")
+def test_no_table_or_view_of_the_report_shows_rows_of_another_tenant(home: OpenedHome) -> None:
+    services, foreign = acting(home, TENANT), job_of(home, OTHER)
+    names = services.query_report(
+        "SELECT table_name AS name FROM duckdb_tables() UNION ALL"
+        " SELECT view_name FROM duckdb_views() WHERE NOT internal"
+    )
+    assert {"jobs", "events", "job_report", "report_info"} <= {row["name"] for row in names}
+    for row in names:
+        rows = json.dumps(services.query_report(f'SELECT * FROM "{row["name"]}"'), default=str)
+        assert foreign not in rows, row["name"]
+        assert OTHER not in rows, row["name"]
+
+
+@pytest.mark.requirement("R131")
+def test_the_account_of_a_tenant_counts_and_judges_its_own_jobs(home: OpenedHome) -> None:
+    document = acting(home, TENANT).report(cutoff=None, published=False)
+    assert (document["accepted"], document["succeeded"]) == (1, 1)
+    assert document["success_without_object"] == [job_of(home, TENANT)]
+    assert document["notifications"]["delivered"] == document["consumer"]["review_tasks"] == 1
+    with pytest.raises(NotAllowed, match=r"REPORT\.SEVERAL_TENANTS\.v1"):
+        acting(home, TENANT).report(cutoff=None, published=True)
+
+
+@pytest.mark.requirement("R131")
+def test_a_question_of_another_tenant_is_answered_like_an_unknown_one(home: OpenedHome) -> None:
+    foreign = [row["investigation_id"] for row in acting(home, OTHER).investigations(only_open=False)]
+    assert len(foreign) == 2, "the missing object, and the bytes that were set aside"
+    before = home.bench.snapshot()
+    services = acting(home, TENANT)
+    for investigation_id in (*foreign, "inv_unknown"):
+        with pytest.raises(NotFound, match=r"NOT_FOUND\.v1"):
+            services.assign_investigation(investigation_id, owner="operations")
+        with pytest.raises(NotFound, match=r"NOT_FOUND\.v1"):
+            services.resolve_investigation(investigation_id, note="mine", keep=None, withdraw=False)
+    assert home.bench.snapshot() == before
+
+
+@pytest.mark.requirement("R127")
+@pytest.mark.parametrize("audience", list(Audience))
+@pytest.mark.parametrize("role", list(Role))
+def test_a_role_reads_its_own_view_and_no_deeper_one(
+    home: OpenedHome, audience: Audience, role: Role
+) -> None:
+    services, job_id = acting(home, TENANT, frozenset({role})), job_of(home, TENANT)
+    if role in ROLES_OF_AUDIENCE[audience]:
+        assert services.status(job_id, audience=audience)
+        return
+    with pytest.raises(NotAllowed, match=r"NOT_PERMITTED\.v1") as refused:
+        services.status(job_id, audience=audience)
+    assert refused.value.facts["needed"] == sorted(ROLES_OF_AUDIENCE[audience])
+
+
+def test_a_submitter_reads_neither_support_nor_engineering() -> None:
+    assert Role.SUBMITTER not in ROLES_OF_AUDIENCE[Audience.SUPPORT]
+    assert ROLES_OF_AUDIENCE[Audience.ENGINEERING] == {Role.OPERATOR}

@@ -19,18 +19,22 @@ from receipt_pipeline.core.receipt_text import render_receipt
 from receipt_pipeline.effects.read_rejections import rejections_csv
 from receipt_pipeline.ledger.status import AUDIENCES
 
+SUBMISSION_PREFIX = "sub_"
 JSON = typer.Option(False, "--json", help="Print one JSON document.")
 
 
 @answering
 def status(
-    job: str = typer.Argument(..., help="Job id."),
+    job: str = typer.Argument(..., help="Job id, or the id of a submission."),
     audience: str = typer.Option("customer", help="customer, support or engineering."),
     as_json: bool = JSON,
 ) -> None:
     """Show where a job stands and the one safe next action."""
     if audience not in AUDIENCES:
         raise InputRefused(FIELD_INVALID, pointer="--audience", allowed=", ".join(AUDIENCES))
+    if job.startswith(SUBMISSION_PREFIX):
+        _show_submission(services().submission(job), as_json=as_json)
+        return
     document = services().status(job, audience=audience)
     if as_json:
         print_json(document)
@@ -46,6 +50,14 @@ def status(
     text = ACTION_TEXTS[action]
     command = text.command.replace("JOB", job)
     people.print(Text.assemble(("next", "bold"), f": {text.meaning} (`{command}`)"))
+
+
+def _show_submission(document: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(document)
+        return
+    for name, value in document.items():
+        people.print(Text.assemble((name, "bold"), f": {plain(value)}"))
 
 
 def _action_in(document: dict[str, Any]) -> str:

@@ -42,6 +42,7 @@ from receipt_pipeline.ledger.releases import (
 )
 from receipt_pipeline.ledger.standing_facts import OBJECT_KINDS
 from receipt_pipeline.ledger.status import list_jobs, read_status
+from receipt_pipeline.ledger.submissions import submission_status
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
 from receipt_pipeline.reconciliation.resolve import answer_question
 from receipt_pipeline.settings import NAME
@@ -69,6 +70,12 @@ class Orders(Passes):
         with self.ledger.reading() as tx:
             require(self.principal, *ROLES_OF_AUDIENCE[Audience(audience)], record=read_job(tx, job_id))
             return read_status(tx, job_id, tenant=self.settings.tenant, audience=audience)
+
+    def submission(self, submission_id: str) -> dict[str, Any]:
+        """Return where a delivery of the tenant stands."""
+        require(self.principal, *Role)
+        with self.ledger.reading() as tx:
+            return submission_status(tx, submission_id, tenant=self.settings.tenant)
 
     def jobs(self, *, state: JobState | None = None) -> list[dict[str, Any]]:
         """Return the tenant's jobs, newest first."""

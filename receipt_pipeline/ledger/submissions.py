@@ -8,7 +8,9 @@ from typing import Any
 
 from sqlalchemy import func, insert, select, update
 
-from receipt_pipeline.core.errors import PipelineError
+from receipt_pipeline.core.errors import NotFound, PipelineError
+from receipt_pipeline.core.progress import discovered_progress
+from receipt_pipeline.core.reasons import NOT_FOUND
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import new_id
 from receipt_pipeline.ledger.tables import jobs, submission_rows, submissions
@@ -82,6 +84,40 @@ def read_submission(tx: LedgerTransaction, submission_id: str) -> dict[str, Any]
     row = tx.row(select(submissions).where(submissions.c.submission_id == submission_id))
     assert row is not None, submission_id
     return row
+
+
+def submission_status(tx: LedgerTransaction, submission_id: str, *, tenant: str) -> dict[str, Any]:
+    """Return where a delivery stands; its number of rows is found on the way, so there is no share (R117).
+
+    Raises:
+        NotFound: unknown, or another tenant's: the same answer (D9).
+    """
+    row = tx.row(
+        select(submissions)
+        .where(submissions.c.submission_id == submission_id)
+        .where(submissions.c.tenant == tenant)
+    )
+    if row is None:
+        raise NotFound(NOT_FOUND, submission_id=submission_id)
+    outcomes = tx.rows(
+        select(submission_rows.c.outcome, func.count().label("n"))
+        .where(submission_rows.c.submission_id == submission_id)
+        .group_by(submission_rows.c.outcome)
+    )
+    found = {entry["outcome"]: entry["n"] for entry in outcomes}
+    settled = row["state"] != SubmissionState.WAITING
+    return {
+        "submission_id": submission_id,
+        "state": row["state"],
+        "received_at": row["received_at"].isoformat(),
+        "progress": discovered_progress(
+            decided=sum(found.values()),
+            phase=row["state"],
+            total=row["rows_total"] if settled else None,
+            read_at=tx.now(),
+        ),
+        "rows": {name: found.get(outcome, 0) for outcome, name in COUNTED.items()},
+    }
 
 
 def submissions_in_place(tx: LedgerTransaction) -> dict[str, dict[str, Any]]:

@@ -28,6 +28,7 @@ PROVEN_BY = {
     "make demo": "receipt_pipeline_tests/e2e/test_demo.py",
     "make test": ".ci/run",
     "receipts drill": "receipt_pipeline_tests/e2e/test_drill.py",
+    "receipts drill --story lease-theft": "receipt_pipeline_tests/e2e/test_lease_theft_drill.py",
 }
 SHORT_COMMANDS = [command for command in documented("console") if command.text not in PROVEN_BY]
 

@@ -1,0 +1,122 @@
+"""Commands that repair one job: what they ask for, what they print, and their exit status."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from receipt_pipeline.cli import answers, jobs, repairs
+from receipt_pipeline.cli.main import app
+from receipt_pipeline.core.item_outcome import ItemOutcome
+from receipt_pipeline.ledger.tables import submissions
+from receipt_pipeline_tests import builders
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
+from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
+
+Receipts = Callable[..., Any]
+
+
+@pytest.fixture
+def home(
+    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> OpenedHome:
+    """An empty home that every command of this test opens."""
+    home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
+    for module in (jobs, repairs):
+        monkeypatch.setattr(module, "services", lambda: home.services)
+    monkeypatch.setattr("receipt_pipeline.cli.grants.services", lambda: home.services)
+    for console in (answers.people, answers.remarks):
+        monkeypatch.setattr(console, "width", 400)
+    return home
+
+
+def run(*arguments: Any) -> Any:
+    """Run one command."""
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def an_expired_job(home: OpenedHome) -> str:
+    """Return a job of two items that waited too long."""
+    job_id = home.submit("late", items=2, limits={"max_queue_age_s": 60})
+    home.clock.advance(61)
+    home.services.reconcile_ledger()
+    return job_id
+
+
+def test_a_retry_wants_to_be_looked_at_or_confirmed_first(home: OpenedHome) -> None:
+    job_id = an_expired_job(home)
+    for arguments in (("retry", job_id), ("retry", job_id, "--unresolved"), ("retry", job_id, "--yes")):
+        refused = run(*arguments)
+        assert (refused.exit_code, "FIELD.INVALID.v1" in refused.stderr) == (2, True)
+    looked = run("retry", job_id, "--unresolved", "--preview")
+    assert looked.exit_code == 0
+    assert "2 items would be worked on again" in looked.stdout
+    assert len(home.services.jobs()) == 1
+    scope = json.loads(run("retry", job_id, "--unresolved", "--preview", "--json").stdout)
+    assert [unit["item_id"] for unit in scope["touched"]] == ["r-001", "r-002"]
+    started = json.loads(run("retry", job_id, "--unresolved", "--yes", "--json").stdout)
+    assert (started["parent"], started["replayed"], len(home.services.jobs())) == (job_id, False, 2)
+    again = run("retry", job_id, "--unresolved", "--yes")
+    assert f"joined the child job {started['job_id']}" in again.stdout
+
+
+@pytest.mark.requirement("R106")
+def test_the_next_action_and_its_command_can_be_read_from_the_status_alone(home: OpenedHome) -> None:
+    job_id = an_expired_job(home)
+    for audience in ("customer", "support", "engineering"):
+        shown = run("status", job_id, "--audience", audience)
+        assert f"receipts retry {job_id} --unresolved --preview" in shown.stdout
+    run("retry", job_id, "--unresolved", "--yes")
+    assert "read the child job" in run("status", job_id).stdout
+
+
+@pytest.mark.requirement("R101")
+def test_the_rejection_list_is_written_to_a_file(home: OpenedHome, tmp_path: Path) -> None:
+    outcomes: tuple[ItemOutcome, ...] = (builders.an_outcome(), builders.a_rejection())
+    job = builders.a_succeeded_job(home.services.ledger, *outcomes)
+    target = tmp_path / "refused.csv"
+    done = run("result", job.token.job_id, "--rejections", target)
+    assert (done.exit_code, "1 rejected items" in done.stdout) == (0, True)
+    (line,) = csv.DictReader(target.open())
+    assert (line["item_id"], line["reason_code"]) == ("r-002", "SCAN.BROKEN.v1")
+    nowhere = run("result", job.token.job_id, "--rejections", tmp_path / "no" / "folder.csv")
+    assert nowhere.exit_code == 2
+
+
+def test_cancel_supersede_and_requeue_say_what_they_did(home: OpenedHome) -> None:
+    old, new, third = home.submit("old", items=2), home.submit("new"), home.submit("third")
+    assert isinstance(home.chain, ScriptedChain)
+    replaced = run("supersede", old, "--by", new)
+    assert f"{old} is replaced by {new}: 2 items were given up (r-001, r-002)" in replaced.stdout
+    assert run("supersede", old, "--by", third).exit_code == 4
+    assert run("supersede", new, "--by", new).exit_code == 2
+    assert "nothing was changed" in run("requeue", new).stdout
+    canceled = run("cancel", new)
+    assert "stopped: r-001" in canceled.stdout
+    assert "compensating action: none is needed" in canceled.stdout
+    assert run("cancel", new).exit_code == run("requeue", new).exit_code == 4
+
+
+def test_grants_are_given_listed_and_revoked(home: OpenedHome) -> None:
+    assert run("grants", "give", "robin", "--roles", "submitter", "--days", "1").exit_code == 0
+    assert run("grants", "give", "robin", "--roles", "king").exit_code == 2
+    assert run("grants", "give", "no name").exit_code == 2
+    assert "robin may act no more" in run("grants", "revoke", "robin").stdout
+    (row,) = json.loads(run("grants", "list", "--json").stdout)
+    assert (row["caller"], row["roles"], row["revoked_by"]) == ("robin", ["submitter"], builders.CALLER)
+
+
+def test_the_status_of_a_submission_is_asked_by_its_id(home: OpenedHome) -> None:
+    home.submit("job")
+    with home.services.ledger.reading() as tx:
+        (row,) = tx.rows(submissions.select())
+    shown = json.loads(run("status", row["submission_id"], "--json").stdout)
+    assert (shown["state"], shown["progress"]["denominator"]) == ("accepted", 1)
+    assert run("status", "sub_unknown").exit_code == 4

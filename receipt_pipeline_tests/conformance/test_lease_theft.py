@@ -20,6 +20,23 @@ from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan
 
 
+def assert_one_asset(house: ReconcileBench, job_id: str) -> None:
+    """Assert that one verified result is served, each decision is handed on once, and nothing is asked."""
+    bench = house.bench
+    job = bench.job(job_id)
+    assert bench.result(job_id).digest == job["result_digest"]
+    assert read_result(house.effects, job_id, tenant=TENANT)["object"]["verified"]
+    house.settle_effects()
+    assert len(bench.rows(review_tasks, job_id)) == 2
+    assert [row["state"] for row in bench.effects(job_id)].count("committed") == 1
+    others = [key for key in bench.stored_results(job_id) if key != job["result_key"]]
+    assert set(others) <= {row["idempotency_key"] for row in bench.effects(job_id)}, "every object has a row"
+    reconcile(house.services)
+    assert_settled(house)
+    assert house.questions() == []
+    assert_invariants(house.ledger, bench.limits)
+
+
 @pytest.mark.requirement("R071", "R063", "R065", "R066", "R067", "R069")
 def test_a_worker_that_sleeps_through_its_upload_loses_the_job_and_changes_nothing_when_it_wakes(
     ledger: Ledger, clock: FakeClock, tmp_path: Path
@@ -78,18 +95,6 @@ def test_a_worker_that_sleeps_through_its_upload_loses_the_job_and_changes_nothi
         "write_refused",
     ]
 
-    # The user saw delayed progress, then one verified result; the reviewer gets each decision once.
     assert seen_by_the_user == ["publishing", "delayed", "closed"]
-    job = bench.job(job_id)
-    assert bench.result(job_id).digest == job["result_digest"]
-    assert read_result(house.effects, job_id, tenant=TENANT)["object"]["verified"]
-    house.settle_effects()
-    assert len(bench.rows(review_tasks, job_id)) == 2
-    assert [row["state"] for row in bench.effects(job_id)].count("committed") == 1
-    others = [key for key in bench.stored_results(job_id) if key != job["result_key"]]
-    assert set(others) <= {row["idempotency_key"] for row in bench.effects(job_id)}, "every object has a row"
     assert sum(row["invocations"] for row in attempts) == 2, "no item was read twice"
-    reconcile(house.services)
-    assert_settled(house)
-    assert house.questions() == []
-    assert_invariants(ledger, bench.limits)
+    assert_one_asset(house, job_id)

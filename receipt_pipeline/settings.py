@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from receipt_pipeline.core.alerts import AlertThresholds, read_thresholds
 from receipt_pipeline.core.canonical import is_digest
 from receipt_pipeline.core.effect_protocols import Capability
 from receipt_pipeline.core.errors import InputRefused
@@ -20,6 +21,7 @@ from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.principals import Role
 from receipt_pipeline.core.reasons import SETTING_INVALID
 
+ALERTS_FILE = "alerts.toml"
 LIMIT_PREFIX = "RECEIPTS_LIMIT_"
 DAGSTER_SCHEMA = "dagster"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -63,6 +65,17 @@ class Settings:
     def inbox(self) -> Path:
         """Return the drop folder's root."""
         return self.home / "inbox"
+
+    def alert_thresholds(self) -> AlertThresholds:
+        """Read when operators are warned: the home's own `alerts.toml`, or the one that ships.
+
+        Raises:
+            InputRefused: SETTING.INVALID.v1, naming what is wrong in the file.
+        """
+        for path in (self.home / ALERTS_FILE, self.shipped / ALERTS_FILE):
+            if path.is_file():
+                return read_thresholds(path.read_text(encoding="utf-8"), name=str(path))
+        return AlertThresholds()
 
     @property
     def outbox(self) -> Path:

@@ -17,7 +17,7 @@ from receipt_pipeline.core.limits import ServiceLimits
 
 TIME_ZONE = "UTC"
 _FINDING_TYPES = {"deadline_at": TIME, "owned": pa.bool_(), "answered": pa.bool_()}
-JSON_COLUMNS = frozenset({"data", "evidence", "digests", "reasons", "facts", "warnings"})
+JSON_COLUMNS = frozenset({"data", "evidence", "digests", "reasons", "facts", "warnings", "detail"})
 
 
 def sql_text(name: str) -> str:

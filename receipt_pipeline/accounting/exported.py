@@ -18,6 +18,7 @@ from receipt_pipeline.ledger.effect_tables import (
     quarantine,
     review_tasks,
 )
+from receipt_pipeline.ledger.operation_tables import alert_deliveries, alerts
 from receipt_pipeline.ledger.tables import aliases, attempts, events, items, jobs, releases, submissions
 
 # A DECIMAL wide enough for any amount a scan can be misread into.
@@ -117,5 +118,7 @@ EXPORTED: tuple[ExportedTable, ...] = (
     _table(submissions, without="place label stored facts"),
     _table(releases),
     _table(aliases),
+    _table(alerts),
+    _table(alert_deliveries),
     _table(events),
 )

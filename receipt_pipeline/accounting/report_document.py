@@ -11,8 +11,10 @@ from sqlalchemy import and_, distinct, exists, func, select
 from receipt_pipeline.accounting.facts import Facts, read_facts
 from receipt_pipeline.accounting.release_report import Account, account
 from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.core.alerts import MEANINGS, AlertKind
 from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
 from receipt_pipeline.core.job_lifecycle import JobState
+from receipt_pipeline.ledger.alerts import open_alerts
 from receipt_pipeline.ledger.effect_tables import consumed, deliveries, effects, review_tasks
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.tables import attempts, jobs
@@ -67,12 +69,25 @@ def build_document(tx: LedgerTransaction, facts: Facts) -> dict[str, Any]:
         "consumer": _consumer(tx, facts.scope),
         "time_to_completion_s": _completion(tx, facts),
         "investigations": [_question(row) for row in facts.questions],
+        "alerts": [_alert(row) for row in open_alerts(tx)],
         "state": verdict.state.value,
         "gate": verdict.gate.value,
         "unowned": list(verdict.unowned),
         "as_of": facts.snapshot.as_of.isoformat(),
         "cutoff": (facts.snapshot.cutoff or facts.snapshot.as_of).isoformat(),
         "seq": facts.snapshot.seq,
+    }
+
+
+def _alert(row: dict[str, Any]) -> dict[str, Any]:
+    told = MEANINGS[AlertKind(row["kind"])]
+    return {
+        "id": row["alert_id"],
+        "kind": row["kind"],
+        "subject": row["subject"],
+        "meaning": told.meaning,
+        "next_step": told.next_step,
+        "raised_at": row["raised_at"].isoformat(),
     }
 
 

@@ -37,6 +37,7 @@ def report(
     opened, at = services(), asked_time(cutoff)
     if not published:
         opened.sweep_objects()
+        opened.review_alerts()
         for notice in opened.publish_report().notices:
             remarks.print(Text.assemble(("notice", "bold yellow"), f" {notice}"))
     if sql:
@@ -57,13 +58,15 @@ def report(
 def show_report(document: dict[str, Any]) -> None:
     """Print the account for people: counts first, then what is open, then state and gate."""
     for name, value in document.items():
-        if name in ("state", "gate", "investigations"):
+        if name in ("state", "gate", "investigations", "alerts"):
             continue
         if value or not isinstance(value, list):
             people.print(f"{name}: {value}")
     rows = document["investigations"]
     if rows:
         print_table(rows, ["id", "kind", "job_id", "owner", "deadline", "state"], title="investigations")
+    if document["alerts"]:
+        print_table(document["alerts"], ["kind", "subject", "raised_at", "next_step"], title="alerts")
     people.print(f"state: {document['state']}")
     people.print(f"gate: {document['gate']}")
 

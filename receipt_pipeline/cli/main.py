@@ -13,6 +13,7 @@ from receipt_pipeline.cli import (
     inject,
     investigations,
     jobs,
+    operations,
     releases,
     repairs,
     serve,
@@ -55,6 +56,7 @@ for room in (
     tasks,
     grants,
     account,
+    operations,
     drills,
     inject,
 ):

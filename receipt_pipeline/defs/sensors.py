@@ -81,7 +81,10 @@ def reconcile_sensor(services: ReceiptServices) -> dg.SensorDefinition:
         default_status=RUNNING,
     )
     def reconcile(_context: Tick) -> dg.SkipReason:
-        return dg.SkipReason(services.open().reconcile_ledger().sentence)
+        opened = services.open()
+        done = opened.reconcile_ledger()
+        opened.review_alerts()
+        return dg.SkipReason(done.sentence)
 
     return reconcile
 

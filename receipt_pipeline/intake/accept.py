@@ -26,6 +26,7 @@ from receipt_pipeline.intake.copying import (
     list_loader,
 )
 from receipt_pipeline.intake.manifest import parse_document
+from receipt_pipeline.intake.quota import look_at_quota, spend_quota
 from receipt_pipeline.intake.services import Intake
 from receipt_pipeline.ledger.accept import Lineage, StoredItem, find_replay, insert_job, record_replay
 from receipt_pipeline.ledger.engine import LedgerTransaction
@@ -115,6 +116,8 @@ def accept(
     repeat = _answer_repeat(intake, request, principal=principal, door=door, in_transaction=in_transaction)
     if repeat is not None:
         return _answer(intake, repeat, replayed=True)
+    with intake.ledger.reading() as tx:
+        look_at_quota(tx, principal, items=len(request.items))
     for ordinal, item in enumerate(request.items):
         source.confine(item, pointer_of(ordinal))
     job, replayed = _copy_and_commit(
@@ -231,6 +234,7 @@ class _Commit:
             keys = {scan_key(tenant, item.sha256) for item in request.items}
             if held_keys(tx, keys) != keys:
                 return None
+            spend_quota(tx, self.principal, items=len(stored))
             limits = resolve_limits(
                 request.limits, items=len(stored), cutoff_margin_s=intake.limits.cutoff_margin_s
             )

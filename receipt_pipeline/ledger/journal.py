@@ -46,6 +46,10 @@ class EventKind(StrEnum):
     RESULT_PURGED = "result_purged"
     RESULT_WITHDRAWN = "result_withdrawn"
     GRANT_CHANGED = "grant_changed"
+    ALERT_RAISED = "alert_raised"
+    ALERT_RESOLVED = "alert_resolved"
+    ALERT_LINKED = "alert_linked"
+    SUBMITTER_CHANGED = "submitter_changed"
     CLASSIFIED_AT_ONCE = "classified_at_once"
 
 

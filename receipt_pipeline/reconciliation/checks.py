@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from receipt_pipeline.core.check_outcome import CheckOutcome
 from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.ledger.alerts import standing_alerts
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.findings import (
     Finding,
@@ -101,6 +102,7 @@ _DEFINITIONS = (
         JOB_LEDGER,
         lambda tx, limits: queue_age_beyond_capacity(tx, limits=limits),
     ),
+    _from_ledger("no_standing_alert", JOB_LEDGER, lambda tx, limits: standing_alerts(tx)),
     _from_objects("every_success_has_its_object", _present, lambda tx, limits: success_without_object(tx)),
     _from_objects("objects_match_the_ledger", _read, lambda tx, limits: object_mismatch(tx)),
     _from_objects("no_object_without_success", sweep_orphans, lambda tx, limits: object_without_success(tx)),

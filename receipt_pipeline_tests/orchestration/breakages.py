@@ -87,6 +87,17 @@ def _effect_unsettled(home: OpenedHome) -> Broken:
     return Broken((job_id,), home.services.deliver_and_consume)
 
 
+def _alert_standing(home: OpenedHome) -> Broken:
+    broken = _lease_abandoned(home)
+    home.services.review_alerts()
+
+    def mend() -> None:
+        home.services.reconcile_ledger()
+        home.services.review_alerts()
+
+    return Broken(broken.job_ids, mend)
+
+
 def _waiting_too_long(home: OpenedHome) -> Broken:
     house = home.bench
     job_id = house.bench.accept(key="waiting")
@@ -193,6 +204,7 @@ BREAKAGES: Mapping[str, Breakage] = {
     "attempts_within_budget": _budget_overspent,
     "no_abandoned_lease": _lease_abandoned,
     "effects_have_no_gaps": _effect_unsettled,
+    "no_standing_alert": _alert_standing,
     "queue_age_within_capacity": _waiting_too_long,
     "every_success_has_its_object": _object_deleted,
     "objects_match_the_ledger": _byte_edited,

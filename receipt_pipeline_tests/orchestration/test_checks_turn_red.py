@@ -72,7 +72,7 @@ def found_by(home: OpenedHome, name: str, query: str) -> list[str]:
 
 def test_every_check_can_be_broken_here() -> None:
     assert set(BREAKAGES) == set(CHECK_ASSETS)
-    assert len(BREAKAGES) == 16
+    assert len(BREAKAGES) == 17
 
 
 @pytest.mark.parametrize("name", sorted(BREAKAGES))

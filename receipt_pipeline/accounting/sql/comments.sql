@@ -228,6 +228,24 @@ COMMENT ON COLUMN aliases.release_id IS 'release it points at since';
 COMMENT ON COLUMN aliases.moved_by IS 'who moved it';
 COMMENT ON COLUMN aliases.moved_at IS 'time of the move';
 
+COMMENT ON TABLE alerts IS 'what operators were warned of: one row from raising to resolving';
+COMMENT ON COLUMN alerts.alert_id IS 'id of the alert';
+COMMENT ON COLUMN alerts.kind IS 'what it is about';
+COMMENT ON COLUMN alerts.subject IS 'job id, or a word for what concerns no single job';
+COMMENT ON COLUMN alerts.job_id IS 'job it is about, empty where none';
+COMMENT ON COLUMN alerts.detail IS 'the facts that raised it, as JSON';
+COMMENT ON COLUMN alerts.raised_at IS 'time of raising';
+COMMENT ON COLUMN alerts.resolved_at IS 'time at which it no longer stood, empty while it stands';
+
+COMMENT ON TABLE alert_deliveries IS 'the newest send of each alert per channel';
+COMMENT ON COLUMN alert_deliveries.alert_id IS 'id of the alert';
+COMMENT ON COLUMN alert_deliveries.channel IS 'channel it left over';
+COMMENT ON COLUMN alert_deliveries.sends IS 'number of sends';
+COMMENT ON COLUMN alert_deliveries.outcome IS 'delivered or failed';
+COMMENT ON COLUMN alert_deliveries.reference IS 'what the channel calls it';
+COMMENT ON COLUMN alert_deliveries.reason_code IS 'why a send failed, empty otherwise';
+COMMENT ON COLUMN alert_deliveries.sent_at IS 'time of the newest send';
+
 COMMENT ON TABLE events IS 'the journal: every change, in the transaction that made it';
 COMMENT ON COLUMN events.seq IS 'number of the event';
 COMMENT ON COLUMN events.job_id IS 'job it is about, empty where none';

@@ -1,0 +1,185 @@
+"""Every condition raises one alert on every ledger, says it once, and is resolved when it is mended."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from receipt_pipeline.core.alerts import DEFAULT_PHASE_S, MEANINGS, AlertKind, AlertThresholds
+from receipt_pipeline.ledger.alerts import all_alerts, open_alerts
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.waves import register_worker
+from receipt_pipeline.reconciliation.alerts import AlertSummary, review_alerts
+from receipt_pipeline.reconciliation.repair import reconcile_ledger
+from receipt_pipeline_tests.builders import claimed
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
+
+# Long waits are for the tests that are about them.
+CALM = AlertThresholds(daemon_silent_s=1e9, queue_age_s=1e9, phase_s=dict.fromkeys(DEFAULT_PHASE_S, 1e9))
+
+
+@pytest.fixture
+def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
+    """A home with a job that ended well."""
+    house = ReconcileBench.build(ledger, clock, tmp_path)
+    house.settled(key="healthy")
+    return house
+
+
+def look(house: ReconcileBench, thresholds: AlertThresholds = CALM) -> AlertSummary:
+    """Look once and return what changed."""
+    return review_alerts(house.services, thresholds)
+
+
+def standing(house: ReconcileBench) -> list[tuple[str, str]]:
+    """Return kind and subject of every alert that stands."""
+    with house.ledger.reading() as tx:
+        return [(row["kind"], row["subject"]) for row in open_alerts(tx)]
+
+
+Condition = Callable[[ReconcileBench], tuple[str, Callable[[], object], AlertThresholds]]
+
+
+def _phase_age(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
+    job_id = house.bench.accept(key="waiting")
+    house.clock.advance(101)
+    thresholds = dataclasses.replace(CALM, phase_s={"queued": 100.0})
+    return job_id, lambda: house.bench.work(job_id), thresholds
+
+
+def _lease_expired(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
+    job_id = house.bench.accept(key="left")
+    claimed(house.ledger, job_id)
+    house.clock.advance(house.limits.lease_ttl_s + CALM.lease_expired_s + 1)
+    return job_id, lambda: reconcile_ledger(house.services), CALM
+
+
+def _owner_changes(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
+    job_id = house.bench.accept(key="deadly")
+    for number in range(2):
+        claimed(house.ledger, job_id, owner=f"worker-{number}")
+        house.clock.advance(house.limits.lease_ttl_s + 1)
+        reconcile_ledger(house.services)
+        house.clock.advance(house.limits.retry_cap_s)
+    thresholds = dataclasses.replace(CALM, owner_changes=2)
+    return job_id, lambda: house.bench.work_until_closed(job_id), thresholds
+
+
+def _checkpoint_stale(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
+    job_id = house.bench.accept(key="busy")
+    claimed(house.ledger, job_id)
+    house.clock.advance(house.limits.lease_ttl_s / 2)
+    thresholds = dataclasses.replace(CALM, checkpoint_stale_s=house.limits.lease_ttl_s / 4)
+
+    def mend() -> None:
+        house.clock.advance(house.limits.lease_ttl_s)
+        reconcile_ledger(house.services)
+
+    return job_id, mend, thresholds
+
+
+def _budget_exhausted(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
+    job_id = house.bench.accept(key="tried")
+    house.edit("UPDATE jobs SET attempts_spent = max_attempts WHERE job_id = :job", job=job_id)
+    undo = "UPDATE jobs SET attempts_spent = 0 WHERE job_id = :job"
+    return job_id, lambda: house.edit(undo, job=job_id), CALM
+
+
+def _effect_gap(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
+    job_id = str(house.succeeded(key="unconsumed")["job_id"])
+    house.clock.advance(house.limits.effect_deadline_s + 1)
+    return job_id, house.settle_effects, CALM
+
+
+def _unbalanced(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
+    job_id = str(house.settled(key="other")["job_id"])
+    house.edit("UPDATE jobs SET items_requested = items_requested + 1 WHERE job_id = :job", job=job_id)
+    undo = "UPDATE jobs SET items_requested = items_requested - 1 WHERE job_id = :job"
+    return job_id, lambda: house.edit(undo, job=job_id), CALM
+
+
+def _queue_age(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
+    job_id = house.bench.accept(key="old")
+    house.clock.advance(61)
+    return "queue", lambda: house.bench.work(job_id), dataclasses.replace(CALM, queue_age_s=60.0)
+
+
+def _capacity(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
+    job_id = house.bench.accept(key="many")
+    house.edit("UPDATE items SET begun_at = finished_at - 864000000000 WHERE finished_at IS NOT NULL")
+    return "capacity", lambda: house.bench.work(job_id), CALM
+
+
+def _daemon_silent(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
+    house.bench.accept(key="unseen")
+    house.clock.advance(121)
+
+    def mend() -> None:
+        with house.ledger.transaction() as tx:
+            register_worker(tx, worker_id="code-location", release_ids=[])
+
+    return "code_location", mend, dataclasses.replace(CALM, daemon_silent_s=120.0)
+
+
+CONDITIONS: dict[AlertKind, Condition] = {
+    AlertKind.PHASE_AGE: _phase_age,
+    AlertKind.LEASE_EXPIRED: _lease_expired,
+    AlertKind.OWNER_CHANGES: _owner_changes,
+    AlertKind.CHECKPOINT_STALE: _checkpoint_stale,
+    AlertKind.BUDGET_EXHAUSTED: _budget_exhausted,
+    AlertKind.EFFECT_GAP: _effect_gap,
+    AlertKind.UNBALANCED_TOTALS: _unbalanced,
+    AlertKind.QUEUE_AGE: _queue_age,
+    AlertKind.CAPACITY: _capacity,
+    AlertKind.DAEMON_SILENT: _daemon_silent,
+}
+
+
+def test_every_kind_has_its_condition_here_and_its_meaning() -> None:
+    assert set(CONDITIONS) == set(AlertKind) - {AlertKind.TEST}
+    assert set(MEANINGS) == set(AlertKind)
+
+
+@pytest.mark.requirement("R145")
+@pytest.mark.parametrize("kind", sorted(CONDITIONS))
+def test_a_condition_raises_one_alert_once_and_mending_resolves_it(
+    house: ReconcileBench, kind: AlertKind
+) -> None:
+    assert look(house) == AlertSummary()
+    subject, mend, thresholds = CONDITIONS[kind](house)
+
+    raised = look(house, thresholds)
+    assert standing(house) == [(kind.value, subject)]
+    assert (len(raised.raised), raised.resolved) == (1, ())
+
+    before = house.snapshot()
+    assert look(house, thresholds) == AlertSummary()
+    assert house.snapshot() == before
+
+    mend()
+    resolved = look(house, thresholds)
+    assert (resolved.raised, resolved.resolved) == ((), raised.raised)
+    assert standing(house) == []
+
+
+@pytest.mark.requirement("R145")
+def test_a_healthy_home_is_silent_under_the_thresholds_that_ship(house: ReconcileBench) -> None:
+    house.bench.accept(key="just accepted")
+    assert look(house, AlertThresholds()) == AlertSummary()
+    with house.ledger.reading() as tx:
+        assert all_alerts(tx, at_most=10) == []
+
+
+def test_a_condition_that_comes_back_raises_another_alert(house: ReconcileBench) -> None:
+    job_id, mend, _ = _budget_exhausted(house)
+    first = look(house).raised
+    mend()
+    look(house)
+    house.edit("UPDATE jobs SET attempts_spent = max_attempts WHERE job_id = :job", job=job_id)
+    second = look(house).raised
+    assert (len(first), len(second)) == (1, 1)
+    assert first != second

@@ -93,6 +93,11 @@ class Settings:
         return self.home / "report"
 
     @property
+    def metrics(self) -> Path:
+        """Return the file of signals for a metrics collector."""
+        return self.home / "metrics" / "receipts.prom"
+
+    @property
     def dagster_home(self) -> Path:
         """Return Dagster's own folder."""
         return self.home / "dagster"

@@ -31,6 +31,7 @@ def report(
     sql: str = typer.Option("", "--sql", help="Query the published report, read-only."),
     published: bool = typer.Option(False, "--published", help="Read what is published; refresh nothing."),
     cutoff: str = typer.Option("", "--cutoff", help="Judge the gate at this time (ISO, with zone)."),
+    page: bool = typer.Option(False, "--page", help="Render the account as an HTML page, print its path."),
     as_json: bool = JSON,
 ) -> Exit:
     """Refresh and publish the account, then print it. Exit status 1 when the gate fails."""
@@ -40,6 +41,9 @@ def report(
         opened.review_alerts()
         for notice in opened.publish_report().notices:
             remarks.print(Text.assemble(("notice", "bold yellow"), f" {notice}"))
+    if page:
+        people.print(str(opened.publish_page()))
+        return Exit.DONE
     if sql:
         rows = opened.query_report(sql)
         if as_json:

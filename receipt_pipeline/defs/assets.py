@@ -113,4 +113,41 @@ def job_accounting(services: ReceiptServices) -> dg.MaterializeResult[Any]:
     )
 
 
-ALL_ASSETS = (job_ledger, result_objects, notifications, review_tasks, ledger_export, job_accounting)
+@dg.asset(
+    deps=[job_accounting],
+    description="The account as one page for people, `report/operations.html`: it needs no network.",
+    group_name=GROUP,
+    owners=OWNERS,
+    kinds={"html"},
+    freshness_policy=FRESH,
+)
+def operations_report(services: ReceiptServices) -> dg.MaterializeResult[Any]:
+    """Render what is published; standing alerts first."""
+    opened = services.open()
+    page = opened.publish_page()
+    document = opened.report(cutoff=None, published=True)
+    return dg.MaterializeResult(
+        metadata={
+            "page": dg.MetadataValue.path(str(page)),
+            "gate": document["gate"],
+            "alerts": dg.MetadataValue.table(
+                [
+                    dg.TableRecord({name: str(row[name]) for name in ("kind", "subject", "next_step")})
+                    for row in document["alerts"]
+                ],
+                schema=dg.TableSchema([dg.TableColumn(name) for name in ("kind", "subject", "next_step")]),
+            ),
+            "chart": dg.MetadataValue.md(opened.report_markdown()),
+        }
+    )
+
+
+ALL_ASSETS = (
+    job_ledger,
+    result_objects,
+    notifications,
+    review_tasks,
+    ledger_export,
+    job_accounting,
+    operations_report,
+)

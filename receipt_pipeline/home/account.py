@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from receipt_pipeline.accounting.charts import report_markdown
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
 from receipt_pipeline.accounting.export import export_ledger
+from receipt_pipeline.accounting.metrics import write_metrics
+from receipt_pipeline.accounting.page import render_page
 from receipt_pipeline.accounting.publish import PublishedReport, publish_report
 from receipt_pipeline.accounting.query import read_published, run_query
 from receipt_pipeline.accounting.report_document import report_document
@@ -40,8 +45,31 @@ class AccountOrders(RepairOrders):
         return dict(export_ledger(self.accountant).rows)
 
     def publish_report(self) -> PublishedReport:
-        """Build the report aside and publish it, under the lock that every publisher takes."""
-        return publish_report(self.accountant)
+        """Build the report aside and publish it, under the lock that every publisher takes.
+
+        The signals for a metrics collector are written with it, to `metrics/receipts.prom`.
+        """
+        published = publish_report(self.accountant)
+        write_metrics(published.path, published.document, self.settings.metrics)
+        return published
+
+    def publish_page(self) -> Path:
+        """Render the published account as one HTML page beside it; returns where it lies.
+
+        Raises:
+            ReportFault: REPORT.UNREADABLE.v1 when nothing that opens is published.
+        """
+        require(self.principal, Role.ANALYST, Role.OPERATOR)
+        page = self.settings.report / "operations.html"
+        text = render_page(self.accountant.published, read_published(self.accountant))
+        aside = page.with_name(f".{page.name}.{os.getpid()}.tmp")
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(page)
+        return page
+
+    def report_markdown(self) -> str:
+        """Return the published account as a table and a chart, for a page that shows Markdown."""
+        return report_markdown(self.accountant.published, read_published(self.accountant))
 
     def report(self, *, cutoff: dt.datetime | None, published: bool) -> dict[str, Any]:
         """Return the tenant's account as the ledger stands, or as it was published last.

@@ -20,6 +20,7 @@ CHECKS_OF = {
         "no_abandoned_lease",
         "effects_have_no_gaps",
         "queue_age_within_capacity",
+        "no_standing_alert",
     },
     "result_objects": {
         "every_success_has_its_object",
@@ -57,7 +58,7 @@ def test_every_check_stands_on_its_asset() -> None:
     for key in defs.resolve_asset_graph().asset_check_keys:
         found.setdefault(key.asset_key.to_user_string(), set()).add(key.name)
     assert found == CHECKS_OF
-    assert sum(map(len, found.values())) == 16
+    assert sum(map(len, found.values())) == 17
 
 
 def test_no_check_keeps_the_account_from_being_published() -> None:
@@ -69,7 +70,7 @@ def test_no_check_keeps_the_account_from_being_published() -> None:
 def test_every_asset_has_owner_group_kind_and_freshness() -> None:
     graph = defs.resolve_asset_graph()
     keys = graph.get_all_asset_keys()
-    assert {key.to_user_string() for key in keys} == {*CHECKS_OF, "ledger_export"}
+    assert {key.to_user_string() for key in keys} == {*CHECKS_OF, "ledger_export", "operations_report"}
     bare = [
         key.to_user_string()
         for key in keys
@@ -139,4 +140,8 @@ def test_the_accounting_job_publishes_and_runs_every_check() -> None:
     layer = the_jobs()["accounting"].asset_layer
     checks = {key.name for node in layer.data for key in node.assets_def.check_keys}
     assert checks == set().union(*CHECKS_OF.values())
-    assert {key.to_user_string() for key in layer.selected_asset_keys} == {*CHECKS_OF, "ledger_export"}
+    assert {key.to_user_string() for key in layer.selected_asset_keys} == {
+        *CHECKS_OF,
+        "ledger_export",
+        "operations_report",
+    }

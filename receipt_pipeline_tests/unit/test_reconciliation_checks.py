@@ -38,6 +38,7 @@ def test_a_healthy_house_passes_every_check_and_names_its_asset(house: Reconcile
         "no_abandoned_lease": "job_ledger",
         "effects_have_no_gaps": "job_ledger",
         "queue_age_within_capacity": "job_ledger",
+        "no_standing_alert": "job_ledger",
         "every_success_has_its_object": "result_objects",
         "objects_match_the_ledger": "result_objects",
         "no_object_without_success": "result_objects",

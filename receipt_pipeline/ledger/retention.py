@@ -50,7 +50,9 @@ def _is_due(now: dt.datetime) -> ColumnElement[bool]:
 def _is_held() -> ColumnElement[bool]:
     """An open question, quarantine, missing effect, unconsumed decision, open child or hold."""
     child = jobs.alias("child")
-    unsettled = effects.c.state.not_in([EffectState.COMMITTED, EffectState.ABANDONED])
+    # An upload that certainly failed holds nothing: the job closed without it, or on a later one.
+    failed_upload = (effects.c.kind == EffectKind.RESULT_OBJECT) & (effects.c.state == EffectState.FAILED)
+    unsettled = effects.c.state.not_in([EffectState.COMMITTED, EffectState.ABANDONED]) & ~failed_upload
     needed = or_(effects.c.required, effects.c.kind == EffectKind.REVIEW_TASKS)
     return or_(
         exists(

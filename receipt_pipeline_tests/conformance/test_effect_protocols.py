@@ -19,8 +19,8 @@ from receipt_pipeline.core.effect_protocols import (
 )
 from receipt_pipeline.ledger import effect_tables
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.investigations import resolve_investigation
 from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
+from receipt_pipeline.reconciliation.resolve import answer_question
 from receipt_pipeline.reconciliation.takeover import take_expired_leases
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
@@ -127,8 +127,7 @@ def assert_owned_and_never_repeated(house: ReconcileBench, channel: ScriptedChan
     house.settle_effects()
     assert channel.sends == 1
     assert [row["kind"] for row in house.questions()] == ["unknown_effect"]
-    with house.ledger.transaction() as tx:
-        resolve_investigation(tx, question["investigation_id"], resolution="they have it", by="operations")
+    answer_question(house.services, question["investigation_id"], note="they have it", by="operations")
     assert reconcile_ledger(house.services).messages_settled == (f"msg_{job_id}",)
     assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "abandoned"
     assert channel.sends == 1
@@ -224,8 +223,7 @@ def assert_owned_and_never_repeated_though_required(house: ReconcileBench, job_i
     house.clock.advance(house.limits.effect_deadline_s + 1)
     assert not house.check("effects_have_no_gaps").passed
     [question] = [row for row in house.questions() if row["kind"] == "unknown_effect"]
-    with house.ledger.transaction() as tx:
-        resolve_investigation(tx, question["investigation_id"], resolution="not there", by="operations")
+    answer_question(house.services, question["investigation_id"], note="not there", by="operations")
     reconcile_ledger(house.services)
     assert house.check("effects_have_no_gaps").passed
     assert house.bench.job(job_id)["settled_at"] is not None

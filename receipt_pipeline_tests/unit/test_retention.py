@@ -16,8 +16,9 @@ from receipt_pipeline.ledger import effect_tables
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.object_records import bury, hold_objects
 from receipt_pipeline.reconciliation.repair import reconcile
-from receipt_pipeline.reconciliation.retention import expire_results
+from receipt_pipeline.reconciliation.retention import expire_diagnostics, expire_results
 from receipt_pipeline_tests.builders import TENANT
+from receipt_pipeline_tests.fakes.failing_objects import PutFault
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
 from receipt_pipeline_tests.fakes.worker_bench import ActingPlan
@@ -169,6 +170,44 @@ def test_a_crash_between_tombstone_and_record_is_finished_by_the_next_pass(
 
     assert expire_results(house.services) == [job["job_id"]]
     assert not house.path(job["result_key"]).exists()
+    assert house.red_checks() == set()
+
+
+@pytest.mark.requirement("R129")
+def test_hosts_runs_and_measurements_of_attempts_go_before_the_payload(house: ReconcileBench) -> None:
+    job = house.settled(key="diagnosed")
+    house.clock.advance(house.limits.diagnostics_retention_s)
+    assert expire_diagnostics(house.services) == [job["job_id"]]
+    [attempt] = house.bench.attempts(job["job_id"])
+    assert (attempt["owner"], attempt["run_id"], attempt["facts"]) == ("", "", {})
+    assert attempt["outcome"] == "committed"
+    assert expire_diagnostics(house.services) == []
+    assert house.bench.job(job["job_id"])["result_purged_at"] is None
+    assert house.path(job["result_key"]).exists()
+
+
+def test_an_open_question_keeps_the_diagnostics_of_its_job(house: ReconcileBench) -> None:
+    job = house.settled(key="asked")
+    house.path(job["result_key"]).unlink()
+    reconcile(house.services)
+    assert [row["job_id"] for row in house.questions()] == [job["job_id"]]
+    house.clock.advance(house.limits.diagnostics_retention_s)
+    assert expire_diagnostics(house.services) == []
+
+
+@pytest.mark.parametrize("uploads_failed", [1, 3])
+def test_an_upload_that_certainly_failed_keeps_no_payload(house: ReconcileBench, uploads_failed: int) -> None:
+    house.bench.objects.put_faults.extend([PutFault.REFUSED] * uploads_failed)
+    job_id = house.bench.accept(
+        key="failed upload", limits=LimitsRequest(result_retention_s=RETENTION_S, max_attempts=3)
+    )
+    house.bench.work_until_closed(job_id)
+    house.settle_effects()
+    assert house.bench.job(job_id)["state"] == ("succeeded" if uploads_failed == 1 else "failed")
+    house.clock.advance(RETENTION_S)
+    assert expire_results(house.services) == [job_id]
+    assert house.bench.job(job_id)["result_purged_at"] == house.clock.now()
+    assert {item["fields"] for item in house.bench.items(job_id)} == {None}
     assert house.red_checks() == set()
 
 

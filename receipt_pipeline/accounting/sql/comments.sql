@@ -380,3 +380,22 @@ COMMENT ON COLUMN totals_by_currency.total_minor IS 'sum in minor units';
 COMMENT ON COLUMN totals_by_currency.total IS 'exact sum in major units';
 
 COMMENT ON MACRO TABLE jobs_per_day_in IS 'accepted jobs per day in a time zone of your choice';
+
+COMMENT ON VIEW costs IS 'what each job cost: input, queueing, compute, retries, result, notifications, evidence';
+COMMENT ON COLUMN costs.job_id IS 'id of the job';
+COMMENT ON COLUMN costs.tenant IS 'tenant that owns the job';
+COMMENT ON COLUMN costs.caller IS 'principal who submitted it';
+COMMENT ON COLUMN costs.submitted_at IS 'time of acceptance';
+COMMENT ON COLUMN costs.terminal_class IS 'class that stands beside the terminal state';
+COMMENT ON COLUMN costs.items_requested IS 'accepted denominator';
+COMMENT ON COLUMN costs.input_bytes IS 'bytes of its scans, held until the job is closed';
+COMMENT ON COLUMN costs.queued_item_s IS 'items times the seconds that they waited for the first claim';
+COMMENT ON COLUMN costs.compute_s IS 'seconds of all attempts, by the workers'' own clocks';
+COMMENT ON COLUMN costs.warm_up_and_handling_s IS 'seconds of attempts in which no item was worked on';
+COMMENT ON COLUMN costs.retry_compute_s IS 'seconds of attempts that failed or were lost';
+COMMENT ON COLUMN costs.repeated_invocations IS 'model invocations beyond the first of each item';
+COMMENT ON COLUMN costs.result_bytes IS 'bytes of the result object';
+COMMENT ON COLUMN costs.notification_sends IS 'sends of notifications, whatever became of them';
+COMMENT ON COLUMN costs.repeated_notifications IS 'notifications received late, twice or in conflict';
+COMMENT ON COLUMN costs.evidence_rows_per_item IS 'events written per accepted item';
+COMMENT ON COLUMN costs.evidence_bytes_per_item IS 'bytes of events written per accepted item';

@@ -140,3 +140,34 @@ FROM items
 WHERE total IS NOT NULL
 GROUP BY ALL
 ORDER BY currency;
+
+CREATE VIEW costs AS
+WITH worked AS (
+    SELECT job_id,
+           sum(coalesce((facts ->> '$.seconds')::DOUBLE, 0)) AS attempt_s,
+           sum(coalesce((facts ->> '$.seconds')::DOUBLE, 0)) FILTER (outcome IN ('failed', 'lost')) AS retry_s,
+           sum(list_sum(map_values(coalesce(facts -> '$.item_seconds', '{}')::MAP(VARCHAR, DOUBLE)))) AS item_s
+    FROM attempts GROUP BY job_id
+), written AS (
+    SELECT job_id, count(*) AS event_rows, sum(strlen(data::VARCHAR))::BIGINT AS event_bytes
+    FROM events WHERE job_id IS NOT NULL GROUP BY job_id
+), read_again AS (
+    SELECT job_id, sum(greatest(invocations - 1, 0))::BIGINT AS repeated_invocations
+    FROM items GROUP BY job_id
+)
+SELECT r.job_id, r.tenant, r.caller, r.submitted_at, r.terminal_class, r.items_requested,
+       r.input_bytes,
+       r.items_requested * coalesce(r.queue_s, 0) AS queued_item_s,
+       coalesce(w.attempt_s, 0) AS compute_s,
+       greatest(coalesce(w.attempt_s, 0) - coalesce(w.item_s, 0), 0) AS warm_up_and_handling_s,
+       coalesce(w.retry_s, 0) AS retry_compute_s,
+       coalesce(a.repeated_invocations, 0) AS repeated_invocations,
+       coalesce(r.result_size_bytes, 0) AS result_bytes,
+       r.deliveries + r.drops + r.refusals AS notification_sends,
+       r.duplicate_events + r.late_events + r.conflicting_events AS repeated_notifications,
+       coalesce(e.event_rows, 0) / r.items_requested AS evidence_rows_per_item,
+       coalesce(e.event_bytes, 0) / r.items_requested AS evidence_bytes_per_item
+FROM job_report r
+LEFT JOIN worked w ON w.job_id = r.job_id
+LEFT JOIN written e ON e.job_id = r.job_id
+LEFT JOIN read_again a ON a.job_id = r.job_id;

@@ -13,10 +13,12 @@ from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import StageFailed
 from receipt_pipeline.core.item_outcome import ItemOutcome
 from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
+from receipt_pipeline.intake.retry import retry_unresolved
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.losses import lose_lease
-from receipt_pipeline_tests.builders import RELEASE, approve
+from receipt_pipeline_tests.builders import RELEASE, TENANT, approve
 from receipt_pipeline_tests.fakes.failing_objects import PutFault
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain, scripted_outcome
@@ -72,6 +74,30 @@ def test_case_02_a_failed_job_answers_its_resubmission_and_is_accepted_once(
     report = house.report()
     assert balance(report) == {"accepted": 1, "failed": 1}
     assert (report["retried"], report["attempts"]["failed"]) == (1, 3)
+
+
+@pytest.mark.requirement("R077")
+def test_case_02_an_operator_drives_it_again_as_a_child_under_the_same_identities(
+    house: CaseHouse, shared: Path
+) -> None:
+    (job_id,) = house.submit(case(shared, "02"))
+    house.bench.objects.put_faults = deque([PutFault.REFUSED] * 3)
+    house.work_off()
+    failed, tried = house.bench.job(job_id), house.bench.attempts(job_id)
+    house.bench.objects.put_faults.clear()
+    operator = Principal(TENANT, "operator", frozenset({Role.OPERATOR}))
+    child_id = retry_unresolved(house.intake, job_id, principal=operator)["job_id"]
+    assert retry_unresolved(house.intake, job_id, principal=operator)["job_id"] == child_id
+    house.work_off()
+    child = house.bench.job(child_id)
+    assert (child["state"], child["parent_job_id"]) == ("succeeded", job_id)
+    assert [child[name] for name in Pins.__slots__] == [failed[name] for name in Pins.__slots__]
+    assert house.scans(child_id) == house.scans(job_id)
+    assert (house.bench.attempts(job_id), len(tried)) == (tried, 3)
+    assert house.bench.job(job_id)["state"] == "failed"
+    house.assert_objects(child_id)
+    assert house.tasks() == {child_id: 1}
+    assert balance(house.report()) == {"accepted": 2, "succeeded": 1, "failed": 1}
 
 
 @pytest.mark.requirement("R001", "R077")

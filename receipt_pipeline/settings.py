@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
 from receipt_pipeline.core.alerts import AlertThresholds, read_thresholds
 from receipt_pipeline.core.canonical import is_digest
 from receipt_pipeline.core.effect_protocols import Capability
@@ -189,6 +192,10 @@ def _with_driver(url: str, driver: str) -> str:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme.split("+")[0] not in ("postgresql", "postgres"):
         raise InputRefused(SETTING_INVALID, variable="RECEIPTS_POSTGRES_URL")
+    try:
+        make_url(url)
+    except (ArgumentError, ValueError) as error:  # The text holds a password, so it is not shown.
+        raise InputRefused(SETTING_INVALID, variable="RECEIPTS_POSTGRES_URL") from error
     return f"postgresql+{driver}://{rest}"
 
 

@@ -161,7 +161,8 @@ def _channel(settings: Settings) -> Channel:
 
 def _make_folders(settings: Settings) -> None:
     tenant = settings.tenant
-    for folder in (settings.home, settings.inbox / tenant / "loose", settings.outbox / tenant):
+    own = (settings.objects, settings.report)
+    for folder in (settings.home, settings.inbox / tenant / "loose", settings.outbox / tenant, *own):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

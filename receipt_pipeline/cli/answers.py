@@ -127,8 +127,15 @@ def print_error(error: PipelineError, *, as_json: bool) -> None:
     if error.pointer:
         remarks.print(f"  where: {error.pointer}")
     for name, value in error.facts.items():
-        remarks.print(f"  {name}: {plain(value)}")
+        remarks.print(f"  {name}: {_listed(value)}")
     remarks.print(f"  next: {error.reason.next_step}")
+
+
+def _listed(value: Any) -> Any:
+    """Return a list as its entries, for people; anything else as it is written."""
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(str(plain(entry)) for entry in value)
+    return plain(value)
 
 
 def answering(command: Callable[..., Any]) -> Callable[..., Any]:

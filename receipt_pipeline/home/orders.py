@@ -15,13 +15,13 @@ from receipt_pipeline.core.reasons import (
     FIELD_INVALID,
     NOT_FOUND,
     RELEASE_LAST_LIVE,
-    SCAN_MISSING,
 )
 from receipt_pipeline.core.receipt_audiences import ROLES_OF_AUDIENCE, Audience
 from receipt_pipeline.effects.read_rejections import read_rejections
 from receipt_pipeline.effects.read_result import read_result
 from receipt_pipeline.home.passes import Passes
 from receipt_pipeline.home.samples import drop_samples
+from receipt_pipeline.intake.copying import read_one_scan
 from receipt_pipeline.intake.submit import submit_paths
 from receipt_pipeline.ledger.consume import close_review_task
 from receipt_pipeline.ledger.counts import list_review_tasks, unsettled_jobs
@@ -102,10 +102,7 @@ class Orders(Passes):
     def classify_at_once(self, scan: Path, *, release: str | None) -> dict[str, Any]:
         """Answer one scan now under what the release or alias means now; no job."""
         require(self.principal, Role.SUBMITTER)
-        try:
-            data = scan.read_bytes()
-        except OSError as error:
-            raise InputRefused(SCAN_MISSING, pointer=scan.name) from error
+        data = read_one_scan(scan, size_bytes_max=self.intake.scan_size_bytes_max)
         return classify_at_once(
             self.ledger, self.chains, data, release=release or DEFAULT_RELEASE, tenant=self.settings.tenant
         )

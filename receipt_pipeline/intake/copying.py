@@ -176,6 +176,22 @@ def read_document(scans: ScanSource, uri: str, *, pointer: str) -> bytes:
         os.close(handle)
 
 
+def read_one_scan(path: Path, *, size_bytes_max: int) -> bytes:
+    """Read one scan that a person names, within the bounds of every other one.
+
+    Raises:
+        InputRefused: SCAN.MISSING.v1, SCAN.TOO_LARGE.v1, or SCAN.UNREADABLE.v1 for what is no plain file.
+    """
+    target = Path(os.path.realpath(path))
+    named = ItemRequest(item_id="", uri=target.name, sha256="")
+    handle = FolderScans(target.parent).open(named, path.name)
+    try:
+        reading = _Reading(handle, named, pointer=path.name, size_bytes_max=size_bytes_max)
+        return b"".join(reading.chunks())
+    finally:
+        os.close(handle)
+
+
 def list_loader(scans: ScanSource) -> ListLoader:
     """Return how a list of items that a job refers to is read, and held against its digest."""
 

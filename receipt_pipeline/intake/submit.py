@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from receipt_pipeline.core.envelope import ItemRequest, JobRequest
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.principals import Principal
-from receipt_pipeline.core.reasons import FIELD_INVALID, ITEMS_EMPTY, SCAN_MISSING
+from receipt_pipeline.core.reasons import FIELD_INVALID, ITEMS_EMPTY, SCAN_MISSING, SCAN_UNREADABLE
 from receipt_pipeline.intake.bare_scans import hash_scan, scans_request
 from receipt_pipeline.intake.copying import FolderScans, list_loader, read_document
 from receipt_pipeline.intake.delivery import Arrival, Delivered, deliver, refuse
@@ -92,13 +93,17 @@ def _sorted_out(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     whole: list[Path] = []
     scans: list[Path] = []
     for path in paths:
-        if not path.exists():
-            raise InputRefused(SCAN_MISSING, pointer=str(path))
-        if path.is_dir():
-            manifests = sorted(found for found in path.iterdir() if is_manifest(found))
-            whole.extend(manifests or [path])
-        else:
-            (whole if is_manifest(path) else scans).append(path)
+        try:
+            if not path.exists():
+                raise InputRefused(SCAN_MISSING, pointer=str(path))
+            if path.is_dir():
+                manifests = sorted(found for found in path.iterdir() if is_manifest(found))
+                whole.extend(manifests or [path])
+                continue
+        except OSError as error:  # A name that is too long, a folder that may not be read.
+            cause = errno.errorcode.get(error.errno or 0, "EIO")
+            raise InputRefused(SCAN_UNREADABLE, pointer=str(path), cause=cause) from error
+        (whole if is_manifest(path) else scans).append(path)
     return whole, scans
 
 

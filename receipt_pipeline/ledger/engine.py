@@ -16,7 +16,7 @@ from sqlalchemy import event
 from ulid import ULID
 
 from receipt_pipeline.core.errors import LedgerUnavailable
-from receipt_pipeline.core.reasons import LEDGER_OUTCOME_UNKNOWN, LEDGER_UNAVAILABLE, Reason
+from receipt_pipeline.core.reasons import LEDGER_OUTCOME_UNKNOWN, LEDGER_UNAVAILABLE, STORAGE_FULL, Reason
 from receipt_pipeline.ledger.columns import EPOCH, MICROSECOND
 from receipt_pipeline.ledger.tables import events
 
@@ -199,12 +199,17 @@ class Ledger:
         """Bring the schema to this version; safe to repeat, and only read where it is there already."""
         from receipt_pipeline.ledger.migrate import is_current, upgrade
 
-        with self._connected(read_only=True) as connection:
-            if is_current(connection):
-                return
-        with self._connected(read_only=False) as connection:
-            upgrade(connection)
-            connection.commit()
+        try:
+            with self._connected(read_only=True) as connection:
+                if is_current(connection):
+                    return
+            with self._connected(read_only=False) as connection:
+                upgrade(connection)
+                connection.commit()
+        except sa.exc.DBAPIError as error:
+            if _is_away(error):
+                raise _unavailable(error) from error
+            raise
 
     def overwrite_deleted(self) -> None:
         """Let no file keep what was deleted: SQLite's log goes into the database and is emptied.
@@ -232,8 +237,10 @@ def _is_away(error: BaseException) -> bool:
 
 
 def _unavailable(error: BaseException, *, reason: Reason = LEDGER_UNAVAILABLE) -> LedgerUnavailable:
-    cause = type(getattr(error, "orig", error)).__name__
-    return LedgerUnavailable(reason, cause=cause)
+    cause = getattr(error, "orig", error)
+    if getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL" or type(cause).__name__ == "DiskFull":
+        reason = STORAGE_FULL
+    return LedgerUnavailable(reason, cause=type(cause).__name__)
 
 
 def _lost_its_answer(error: BaseException) -> bool:

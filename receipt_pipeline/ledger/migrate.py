@@ -10,6 +10,9 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from receipt_pipeline.core.errors import LedgerUnavailable
+from receipt_pipeline.core.reasons import LEDGER_NEWER
+
 _ADVISORY_LOCK = 7_204_411
 
 
@@ -20,9 +23,17 @@ def _config() -> Config:
 
 
 def is_current(connection: sa.Connection) -> bool:
-    """Tell whether the schema is this version's; reads only, so that a busy writer delays nobody."""
-    wanted = set(ScriptDirectory.from_config(_config()).get_heads())
-    return set(MigrationContext.configure(connection).get_current_heads()) == wanted
+    """Tell whether the schema is this version's; reads only, so that a busy writer delays nobody.
+
+    Raises:
+        LedgerUnavailable: LEDGER.NEWER.v1 when no migration of this version leads there.
+    """
+    scripts = ScriptDirectory.from_config(_config())
+    found = set(MigrationContext.configure(connection).get_current_heads())
+    unknown = found - {script.revision for script in scripts.walk_revisions()}
+    if unknown:
+        raise LedgerUnavailable(LEDGER_NEWER, revision=", ".join(sorted(unknown)))
+    return found == set(scripts.get_heads())
 
 
 def upgrade(connection: sa.Connection) -> None:

@@ -238,3 +238,26 @@ def test_a_ledger_whose_file_turns_to_garbage_is_unavailable(
         ledger.migrate()
     assert refused.value.facts["cause"] == "DatabaseError"
     ledger.close()
+
+
+@pytest.mark.parametrize("pages", [1, 60])
+def test_a_full_disk_is_called_so_while_the_ledger_is_made_and_while_it_is_written(
+    sqlite_ledger_url: str, tmp_path: Path, pages: int
+) -> None:
+    url = sqlite_ledger_url if pages > 1 else f"sqlite:///{tmp_path / 'new' / 'ledger.db'}"
+    ledger = open_ledger(url)
+
+    @sa.event.listens_for(ledger.engine, "connect")
+    def no_room(dbapi_connection: sqlite3.Connection, record: object) -> None:
+        dbapi_connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    def fill() -> None:
+        ledger.migrate()
+        for _ in range(20_000):
+            with ledger.transaction() as tx:
+                append_event(tx, EventKind.ALIAS_MOVED, alias="x" * 100_000)
+
+    with pytest.raises(LedgerUnavailable) as refused:
+        fill()
+    assert refused.value.reason.code == "STORAGE.FULL.v1"
+    ledger.close()

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
+from receipt_pipeline.core.errors import LedgerUnavailable
 from receipt_pipeline.ledger import effect_tables, operation_tables
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.tables import metadata
@@ -110,3 +111,13 @@ def revisions(ledger: Ledger) -> list[str]:
     """Return what the database says its revision is."""
     with ledger.reading() as tx:
         return [row["version_num"] for row in tx.rows(sa.text("SELECT version_num FROM alembic_version"))]
+
+
+def test_a_ledger_of_a_later_version_is_called_so_and_left_as_it_is(ledger: Ledger) -> None:
+    with ledger.transaction() as tx:
+        tx.execute(sa.text("UPDATE alembic_version SET version_num = 'v9999'"))
+    with pytest.raises(LedgerUnavailable) as refused:
+        ledger.migrate()
+    assert (refused.value.reason.code, refused.value.facts["revision"]) == ("LEDGER.NEWER.v1", "v9999")
+    with ledger.reading() as tx:
+        assert tx.scalar(sa.text("SELECT version_num FROM alembic_version")) == "v9999"

@@ -30,7 +30,7 @@ from receipt_pipeline.core.errors import (
 )
 from receipt_pipeline.core.reasons import NOT_FOUND, REASONS, STORAGE_FULL
 from receipt_pipeline.objects.local_store import LocalObjectStore
-from receipt_pipeline_tests.intake_home import as_bytes, job_document
+from receipt_pipeline_tests.intake_home import as_bytes, job_document, names_in
 
 
 class Answer:
@@ -160,7 +160,7 @@ def test_what_the_role_does_not_permit_is_not_found_and_names_the_role(
     answer = receipts("release", "retire", "2026-10")
     assert answer.status == Exit.NOT_FOUND
     answer.assert_explains("NOT_PERMITTED.v1")
-    assert "operator" in answer.remarks
+    assert "needed: operator" in answer.remarks
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_cutoff_that_is_no_time_is_refused_before_anything_is_published(
     answer = receipts("report", "--cutoff", cutoff)
     assert answer.status == Exit.USAGE
     answer.assert_explains("FIELD.INVALID.v1")
-    assert not (tmp_path / "home" / "report").exists()
+    assert names_in(tmp_path / "home" / "report") == set()
 
 
 def test_waiting_for_a_submission_that_was_refused_says_why(receipts: Receipts, tmp_path: Path) -> None:
@@ -313,6 +313,13 @@ def test_a_home_that_cannot_be_made_and_a_broken_ledger_are_explained(
     file.write_text("no folder")
     monkeypatch.setenv("RECEIPTS_HOME", str(file))
     answer = receipts("jobs")
+    assert answer.status == Exit.USAGE
+    answer.assert_explains("SETTING.INVALID.v1")
+    half = tmp_path / "half"
+    half.mkdir()
+    (half / "report").write_text("no folder")
+    monkeypatch.setenv("RECEIPTS_HOME", str(half))
+    answer = receipts("report")
     assert answer.status == Exit.USAGE
     answer.assert_explains("SETTING.INVALID.v1")
     broken = tmp_path / "broken"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from receipt_pipeline.core.errors import InputRefused
+from receipt_pipeline.intake.copying import read_one_scan
 from receipt_pipeline.intake.services import Intake
 from receipt_pipeline.intake.submit import submit_paths
 from receipt_pipeline.ledger.engine import Ledger
@@ -140,3 +142,38 @@ def test_the_release_may_be_named_for_scans(intake: Intake, folder: Path) -> Non
     (named,) = submit_paths(intake, [scan], principal=PRINCIPAL, release="2026-11")
     assert job_rows(intake.ledger)[0]["release_as_written"] == "2026-11"
     assert named.state.value == "accepted"
+
+
+def test_a_name_that_no_system_can_look_up_is_unreadable(intake: Intake) -> None:
+    with pytest.raises(InputRefused) as refused:
+        submit_paths(intake, [Path("x" * 300 + ".jpg")], principal=PRINCIPAL)
+    assert (refused.value.reason.code, refused.value.facts["cause"]) == ("SCAN.UNREADABLE.v1", "ENAMETOOLONG")
+
+
+def test_one_scan_is_read_through_links_and_within_its_bound(folder: Path) -> None:
+    scan = put(folder, "1.png", 1)
+    (folder / "link.png").symlink_to(scan)
+    assert read_one_scan(folder / "link.png", size_bytes_max=100) == scan_bytes(1)
+    with pytest.raises(InputRefused, match=r"SCAN\.TOO_LARGE\.v1"):
+        read_one_scan(scan, size_bytes_max=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("pipe", "SCAN.UNREADABLE.v1"),
+        ("folder", "SCAN.UNREADABLE.v1"),
+        ("nothing", "SCAN.MISSING.v1"),
+        ("loop", "PATH.OUTSIDE.v1"),
+        ("x" * 300, "SCAN.UNREADABLE.v1"),
+    ],
+)
+def test_what_is_no_plain_file_is_refused_at_once_instead_of_waited_for(
+    tmp_path: Path, name: str, code: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(InputRefused) as refused:
+        read_one_scan(tmp_path / name, size_bytes_max=100)
+    assert (refused.value.reason.code, refused.value.pointer) == (code, name)

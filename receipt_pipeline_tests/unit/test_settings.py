@@ -141,6 +141,7 @@ def test_active_principals_are_a_list(tmp_path: Path) -> None:
         ("ROLES", "submitter,admin"),
         ("POSTGRES_URL", "mysql://kim:secret@db/receipts"),
         ("POSTGRES_URL", "receipts"),
+        ("POSTGRES_URL", "postgresql://kim:secret@db:port/receipts"),
         ("LIMIT_NO_SUCH", "1"),
         ("LIMIT_ROTA", "kim"),
         ("LIMIT_PRINCIPALS", "3"),

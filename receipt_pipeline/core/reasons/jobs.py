@@ -299,6 +299,12 @@ LEDGER_UNAVAILABLE = declare(
     "the ledger cannot be reached or stays locked; nothing was written",
     "check the database and repeat the command",
 )
+LEDGER_NEWER = declare(
+    "LEDGER.NEWER.v1",
+    Remedy.STAND_DOWN,
+    "the ledger was made by a later version of this product; nothing was changed",
+    "install the version that made the ledger, or name another RECEIPTS_HOME",
+)
 LEDGER_OUTCOME_UNKNOWN = declare(
     "LEDGER.OUTCOME_UNKNOWN.v1",
     Remedy.RETRY,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from receipt_pipeline.core.alerts import MEANINGS, AlertKind
+from receipt_pipeline.core.effect_protocols import Capability
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.effects.channels.channel import OutgoingMessage
 from receipt_pipeline.effects.services import EffectServices
@@ -40,12 +41,14 @@ def _send(effects: EffectServices, row: dict[str, Any], *, tenant: str) -> str:
         payload=alert_document(row),
     )
     reference, reason_code = "", ""
+    can_ask = effects.channel.capability is Capability.LOOKUP
     try:
         # A send that was lost before its row was written is found here, and only recorded.
-        found = effects.channel.lookup(message) if row["sends"] == 0 else None
+        found = effects.channel.lookup(message) if can_ask and row["sends"] == 0 else None
         if found is None:
             effects.channel.send(message)
-            found = effects.channel.lookup(message)
+            # An alert is no consequence of a job: where nobody can be asked, one too many does no harm.
+            found = effects.channel.lookup(message) if can_ask else f"acknowledged:{message.send_no}"
         reference = found or ""
     except PipelineError as error:
         reason_code = error.reason.code

@@ -29,6 +29,7 @@ from receipt_pipeline.ledger.alerts import (
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.findings_alerts import AlertFinding
 from receipt_pipeline.ledger.submitters import list_submitters, put_submitter, read_submitter
+from receipt_pipeline.ledger.tenant_scope import read_scope
 from receipt_pipeline.reconciliation.alerts import AlertSummary, review_alerts
 from receipt_pipeline.settings import NAME
 
@@ -49,11 +50,15 @@ class OperationOrders(AccountOrders):
         return summary
 
     def alerts(self, *, everything: bool = False) -> list[dict[str, Any]]:
-        """Return the alerts that stand, or the newest of all, each with its meaning and first step."""
+        """Return the alerts that stand, or the newest of all, each with its meaning and first step.
+
+        Those about another tenant's job are left out; those about no single job are everybody's.
+        """
         require(self.principal, Role.OPERATOR, Role.ANALYST)
         with self.ledger.reading() as tx:
             rows = all_alerts(tx, at_most=ALERTS_SHOWN_MAX) if everything else open_alerts(tx)
-        return [alert_document(row) for row in rows]
+            scope = read_scope(tx, self.settings.tenant)
+        return [alert_document(row) for row in rows if scope.shows_job(row["job_id"])]
 
     def alert_links(self) -> list[dict[str, Any]]:
         """Return which kinds of alerts leave over which channels."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from receipt_pipeline.core.alerts import AlertKind
 from receipt_pipeline.core.effect_lifecycle import EffectDemand, EffectKind
 from receipt_pipeline.core.effect_protocols import (
     EFFECT_PROTOCOLS,
@@ -17,11 +18,15 @@ from receipt_pipeline.core.effect_protocols import (
     EffectProtocol,
     WhenUnknown,
 )
+from receipt_pipeline.effects.alert_delivery import deliver_alerts
 from receipt_pipeline.ledger import effect_tables
+from receipt_pipeline.ledger.alerts import link_alerts, raise_alert
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.findings_alerts import AlertFinding
 from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
 from receipt_pipeline.reconciliation.resolve import answer_question
 from receipt_pipeline.reconciliation.takeover import take_expired_leases
+from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
 from receipt_pipeline_tests.fakes.scripted_channel import ScriptedChannel, SenderKilled
@@ -227,6 +232,19 @@ def assert_owned_and_never_repeated_though_required(house: ReconcileBench, job_i
     reconcile_ledger(house.services)
     assert house.check("effects_have_no_gaps").passed
     assert house.bench.job(job_id)["settled_at"] is not None
+
+
+@pytest.mark.parametrize("capability", list(Capability))
+def test_an_alert_leaves_over_every_channel_and_only_one_that_can_be_asked_is_asked(
+    house: ReconcileBench, capability: Capability
+) -> None:
+    channel = house.channel = ScriptedChannel(capability=capability)
+    with house.ledger.transaction() as tx:
+        link_alerts(tx, AlertKind.TEST, channel=channel.name, linked_by="operations")
+        raise_alert(tx, AlertFinding(AlertKind.TEST, "asked for", None, {}))
+    assert deliver_alerts(house.effects, tenant=TENANT, at_most=10) == {"delivered": 1, "failed": 0}
+    assert deliver_alerts(house.effects, tenant=TENANT, at_most=10) == {"delivered": 0, "failed": 0}
+    assert channel.sends == 1
 
 
 @pytest.mark.requirement("R104")

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from receipt_pipeline.core.alerts import AlertKind
 from receipt_pipeline.core.errors import NotAllowed, NotFound
 from receipt_pipeline.core.principals import Role
 from receipt_pipeline.core.receipt_audiences import ROLES_OF_AUDIENCE, Audience
 from receipt_pipeline.home import Services
+from receipt_pipeline.ledger.alerts import raise_alert
+from receipt_pipeline.ledger.findings_alerts import AlertFinding
 from receipt_pipeline.objects.keys import set_aside_key
 from receipt_pipeline.worker.claim_loop import work_group
 from receipt_pipeline_tests.builders import TENANT
@@ -128,6 +131,19 @@ def test_a_question_of_another_tenant_is_answered_like_an_unknown_one(home: Open
         with pytest.raises(NotFound, match=r"NOT_FOUND\.v1"):
             services.resolve_investigation(investigation_id, note="mine", keep=None, withdraw=False)
     assert home.bench.snapshot() == before
+
+
+@pytest.mark.requirement("R131")
+def test_an_alert_about_another_tenants_job_is_not_shown(home: OpenedHome) -> None:
+    ids = {tenant: job_of(home, tenant) for tenant in (TENANT, OTHER)}
+    with home.services.ledger.transaction() as tx:
+        for job_id in ids.values():
+            raise_alert(tx, AlertFinding(AlertKind.UNBALANCED_TOTALS, job_id, job_id, {}))
+    for tenant, other in ((TENANT, OTHER), (OTHER, TENANT)):
+        for everything in (False, True):
+            text = json.dumps(acting(home, tenant).alerts(everything=everything), default=str)
+            assert ids[tenant] in text
+            assert ids[other] not in text
 
 
 @pytest.mark.requirement("R127")

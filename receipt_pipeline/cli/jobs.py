@@ -20,6 +20,7 @@ from receipt_pipeline.effects.read_rejections import rejections_csv
 from receipt_pipeline.ledger.status import AUDIENCES
 
 SUBMISSION_PREFIX = "sub_"
+OTHER_JOB = "OTHER"
 JSON = typer.Option(False, "--json", help="Print one JSON document.")
 
 
@@ -49,6 +50,9 @@ def status(
     action = NextAction(document.get("next_action") or _action_in(document))
     text = ACTION_TEXTS[action]
     command = text.command.replace("JOB", job)
+    if OTHER_JOB in command:
+        links = services().status(job)["links"]
+        command = command.replace(OTHER_JOB, links["superseded_by"] or links["children"][-1])
     people.print(Text.assemble(("next", "bold"), f": {text.meaning} (`{command}`)"))
 
 

@@ -73,8 +73,10 @@ def test_the_next_action_and_its_command_can_be_read_from_the_status_alone(home:
     for audience in ("customer", "support", "engineering"):
         shown = run("status", job_id, "--audience", audience)
         assert f"receipts retry {job_id} --unresolved --preview" in shown.stdout
-    run("retry", job_id, "--unresolved", "--yes")
-    assert "read the child job" in run("status", job_id).stdout
+    child_id = json.loads(run("retry", job_id, "--unresolved", "--yes", "--json").stdout)["job_id"]
+    for audience in ("customer", "support", "engineering"):
+        shown = run("status", job_id, "--audience", audience)
+        assert f"(`receipts status {child_id}`)" in shown.stdout
 
 
 @pytest.mark.requirement("R101")

@@ -29,11 +29,26 @@ def own_part(report: duckdb.DuckDBPyConnection, tenant: str) -> duckdb.DuckDBPyC
         part.execute(f'INSERT INTO "{name}" SELECT * FROM own_rows')
         part.unregister("own_rows")
     views = "SELECT view_name, sql FROM duckdb_views() WHERE NOT internal ORDER BY view_oid"
-    for _, definition in _listed(report, views):
-        part.execute(definition)
+    _create_views(part, [definition for _, definition in _listed(report, views)])
     part.execute("SET enable_external_access = false")
     part.execute("SET lock_configuration = true")
     return part
+
+
+def _create_views(part: duckdb.DuckDBPyConnection, definitions: list[str]) -> None:
+    """Create views that stand on one another; the catalogue does not list them in that order."""
+    while definitions:
+        waiting = [definition for definition in definitions if not _created(part, definition)]
+        assert len(waiting) < len(definitions), "a view stands on something that is not in the report"
+        definitions = waiting
+
+
+def _created(part: duckdb.DuckDBPyConnection, definition: str) -> bool:
+    try:
+        part.execute(definition)
+    except duckdb.CatalogException:
+        return False
+    return True
 
 
 def _listed(report: duckdb.DuckDBPyConnection, query: str) -> list[tuple[str, str]]:

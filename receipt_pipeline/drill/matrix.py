@@ -53,9 +53,15 @@ def run_cells(
         for cell in cells:
             lane = dagster_lane if cell.through == DAGSTER else lanes
             playing[lane.submit(_play, cell, players[cell.through], homes, processes, keep)] = cell
-        for done in as_completed(playing):
-            lines[playing[done]] = done.result()
-            told(done.result(), len(lines), len(cells))
+        try:
+            for done in as_completed(playing):
+                lines[playing[done]] = done.result()
+                told(done.result(), len(lines), len(cells))
+        except BaseException:  # A person's Ctrl-C ends everything at once.
+            for waiting in playing:
+                waiting.cancel()
+            processes.end()
+            raise
     return [lines[cell] for cell in cells]
 
 

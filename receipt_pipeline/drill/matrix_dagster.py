@@ -22,7 +22,7 @@ from receipt_pipeline.settings import read_settings
 # A run reads real pictures after loading the reader: it needs more time than a scripted one.
 DAGSTER_LIMITS: Mapping[str, str] = {**DRILL_LIMITS, "RECEIPTS_LIMIT_ORPHAN_GRACE_S": "0"}
 DAGSTER_WATCHED = {"RECEIPTS_LIMIT_ITEM_TIMEOUT_S": "10"}
-SETTLE_S_MAX = 180.0
+SETTLE_S_MAX = 420.0
 POLL_S = 0.3
 
 

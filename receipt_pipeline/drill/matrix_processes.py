@@ -68,10 +68,15 @@ class Processes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._template.stdin is not None
-        self._template.stdin.close()
-        self._template.wait()
+        self.end()
         self._reader.join()
+
+    def end(self) -> None:
+        """End the template, and with it every process that still runs."""
+        assert self._template.stdin is not None
+        with self._lock:
+            self._template.stdin.close()
+        self._template.wait()
 
     def start(self, order: Order) -> Running:
         """Fork a process for the order; returns when it has its process id."""

@@ -14,7 +14,8 @@ DRILL_LIMITS: Mapping[str, str] = {
     "RECEIPTS_LIMIT_ITEM_TIMEOUT_S": "60",
     "RECEIPTS_LIMIT_RETRY_BASE_S": "0.5",
     "RECEIPTS_LIMIT_RETRY_CAP_S": "1",
-    "RECEIPTS_LIMIT_WAVE_TTL_S": "60",
+    # A run may take minutes to start on a busy machine; one that ends badly has its wave closed at once.
+    "RECEIPTS_LIMIT_WAVE_TTL_S": "900",
     "RECEIPTS_LIMIT_DELIVERY_RETRY_S": "0.2",
     "RECEIPTS_LIMIT_OVERRUN_GRACE_S": "1",
     "RECEIPTS_LIMIT_WORKER_TTL_S": "600",

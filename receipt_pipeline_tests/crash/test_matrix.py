@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import time
+from typing import Any
 
+import psutil
 import pytest
 
-from receipt_pipeline.drill.matrix_cells import CellFault
+from receipt_pipeline.drill.matrix import run_cells
+from receipt_pipeline.drill.matrix_cells import CellFault, cells_of
+from receipt_pipeline.drill.matrix_homes import SqliteLedgers
 from receipt_pipeline_tests.crash.matrix_stage import Lines, ledgers_for, play
 
 # Claim, checkpoint, external call, domain commit with its outbox rows and the terminal record, the
@@ -24,6 +29,7 @@ OTHERS = (
     ("intent", CellFault.ERROR),
     ("investigate", CellFault.KILL_AFTER),
 )
+INTERRUPTED_S_MAX = 60.0
 SAFE = {"converged", "owned"}
 
 pytestmark = pytest.mark.slow
@@ -119,3 +125,17 @@ def test_a_worker_that_stands_still_is_ended_by_its_own_watchdog(further_lines: 
 def test_a_lost_object_is_an_owned_question_however_often_its_finder_dies(further_lines: Lines) -> None:
     verdict, detail = ending(further_lines, "investigate", CellFault.KILL_AFTER)
     assert (verdict, detail) == ("owned", "committed → succeeded/complete; owned: missing_object")
+
+
+def test_who_interrupts_the_matrix_waits_for_nothing_and_leaves_no_process() -> None:
+    interrupted: list[float] = []
+
+    def interrupt(line: dict[str, Any], done: int, of: int) -> None:
+        interrupted.append(time.monotonic())
+        raise KeyboardInterrupt
+
+    before = set(psutil.Process().children(recursive=True))
+    with pytest.raises(KeyboardInterrupt):
+        run_cells(cells_of(["takeover"], ledger="sqlite"), SqliteLedgers(), told=interrupt)
+    assert time.monotonic() - interrupted[0] < INTERRUPTED_S_MAX
+    assert set(psutil.Process().children(recursive=True)) - before == set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -21,6 +22,8 @@ from receipt_pipeline.drill.matrix_cells import (
 from receipt_pipeline.drill.matrix_conduct import PLAYED
 from receipt_pipeline.drill.matrix_steps import STEPS
 from receipt_pipeline.drill.matrix_stories import STORIES
+from receipt_pipeline_tests.matrix_on_both import BEGINS, ENDS, PAGE
+from receipt_pipeline_tests.tidy.tracked import text_of
 
 
 @pytest.mark.requirement("R153")
@@ -75,3 +78,12 @@ def test_the_command_lists_what_the_code_marks() -> None:
     assert set(answer["faults"]) == {fault.value for fault in CellFault}
     for row in answer["boundaries"]:
         assert set(row["faults"]) | set(row["not_applicable"]) == set(answer["faults"])
+
+
+def test_the_page_of_invariants_explains_every_fault_and_shows_a_result_without_a_broken_cell() -> None:
+    text = text_of(PAGE)
+    assert {fault.value for fault in CellFault} <= set(re.findall(r"`(\w+)`", text))
+    shown = text.partition(BEGINS)[2].partition(ENDS)[0]
+    rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", shown, flags=re.MULTILINE))
+    assert set(BOUNDARIES) <= set(rows)
+    assert [name for name in BOUNDARIES if set(rows[name]) - set("co– /|")] == []

@@ -24,7 +24,7 @@ def own_part(report: duckdb.DuckDBPyConnection, tenant: str) -> duckdb.DuckDBPyC
         if condition is None:
             continue
         given = [tenant] if "?" in condition else []
-        own = report.execute(f'SELECT * FROM "{name}" WHERE {condition}', given).to_arrow_table()
+        own = report.sql(f'SELECT * FROM "{name}" WHERE {condition}', params=given).to_arrow_table()
         part.register("own_rows", own)
         part.execute(f'INSERT INTO "{name}" SELECT * FROM own_rows')
         part.unregister("own_rows")

@@ -17,6 +17,7 @@ from receipt_pipeline.cli import (
     releases,
     repairs,
     serve,
+    simulate,
     submit,
     tasks,
 )
@@ -59,6 +60,7 @@ for room in (
     operations,
     drills,
     inject,
+    simulate,
 ):
     room.register(app)
 

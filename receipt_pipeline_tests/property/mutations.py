@@ -1,0 +1,160 @@
+"""Deliberate defects, each put into the product's own code for the length of a test."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from receipt_pipeline.effects import consume, deliver
+from receipt_pipeline.ledger import checkpoint, closing, endings, losses
+from receipt_pipeline.worker import publish
+
+EPOCH_GUARD = "        .where(jobs.c.lease_epoch == token.lease_epoch)\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One defect.
+
+    Attributes:
+        name: what the product then does wrong.
+        edits: per function the texts of it that are replaced, and by what.
+        seed: the first seed at which it was found.
+        names: what the edited texts need beside the names of their modules.
+    """
+
+    name: str
+    edits: tuple[tuple[Callable[..., Any], tuple[tuple[str, str], ...]], ...]
+    seed: int = 0
+    names: tuple[tuple[str, Any], ...] = ()
+
+
+@contextmanager
+def installed(mutation: Mutation) -> Iterator[None]:
+    """Let the product have a defect; every importer of an edited function sees it."""
+    with ExitStack() as stack:
+        for function, replacements in mutation.edits:
+            stack.enter_context(_edited(function, replacements, dict(mutation.names)))
+        yield
+
+
+@contextmanager
+def _edited(
+    function: Callable[..., Any], replacements: tuple[tuple[str, str], ...], names: dict[str, Any]
+) -> Iterator[None]:
+    """Run a function by an edited copy of its own source; a text that is not there fails the test."""
+    assert isinstance(function, FunctionType)
+    source = inspect.getsource(function)
+    for old, new in replacements:
+        assert old in source, f"{function.__name__} no longer says {old!r}"
+        source = source.replace(old, new)
+    module: dict[str, Any] = {**function.__globals__}
+    exec(compile("from __future__ import annotations\n" + source, f"<{function.__name__}>", "exec"), module)
+    kept, missing = function.__code__, object()
+    before = {name: function.__globals__.get(name, missing) for name in names}
+    function.__globals__.update(names)
+    function.__code__ = module[function.__name__].__code__
+    try:
+        yield
+    finally:
+        function.__code__ = kept
+        for name, value in before.items():
+            if value is missing:
+                del function.__globals__[name]
+            else:
+                function.__globals__[name] = value
+
+
+_LATE: list[Callable[[Any], None]] = []
+
+
+def remember_late(job: dict[str, Any], **told: Any) -> None:
+    """Put off the writing of a message."""
+    _LATE.append(lambda tx: closing._append_message(tx, job, **told))
+
+
+def write_late(attempt: Any) -> None:
+    """Write the messages that were put off, in a transaction of their own."""
+    with attempt.worker.ledger.transaction() as tx:
+        for write in _LATE:
+            write(tx)
+    _LATE.clear()
+
+
+MUTATIONS = (
+    Mutation(
+        "a checkpoint of a worker that lost its lease is accepted",
+        ((checkpoint.pass_boundary, ((EPOCH_GUARD, ""),)),),
+        seed=1,
+    ),
+    Mutation(
+        "a failure of a worker that lost its lease ends the next one's attempt",
+        ((losses._release, ((EPOCH_GUARD, ""),)),),
+        seed=7,
+    ),
+    Mutation(
+        "a lease is taken before it has run out",
+        ((losses.lose_lease, (("        .where(jobs.c.lease_expires_at <= now)\n", ""),)),),
+        seed=2,
+    ),
+    Mutation(
+        "an upload that stands is repeated blindly",
+        ((publish._stored_earlier, (('return str(row["idempotency_key"])', "return None"),)),),
+        seed=6,
+    ),
+    Mutation(
+        "the message is written after the terminal record, in a transaction of its own",
+        (
+            (closing.write_terminal, (("    _append_message(tx, job, ", "    late(job, "),)),
+            (publish.publish, (('    point("commit.after")\n', "    write_late(attempt)\n"),)),
+        ),
+        names=(("late", remember_late), ("write_late", write_late)),
+    ),
+    Mutation(
+        "a job expires although a worker has it",
+        (
+            (
+                endings.expire_job,
+                (
+                    (' or job["state"] != JobState.ACCEPTED', ' or job["terminal_at"] is not None'),
+                    ("(jobs.c.state == JobState.ACCEPTED) & ", ""),
+                ),
+            ),
+            (
+                endings.overdue_job_ids,
+                ((".where(jobs.c.state == JobState.ACCEPTED)", ".where(jobs.c.terminal_at.is_(None))"),),
+            ),
+        ),
+    ),
+    Mutation(
+        "the consumer acts twice on one decision",
+        ((consume._known, ((" and tasks_state in _DUE_STATES", " and tasks_state is not None"),)),),
+        seed=10,
+    ),
+    Mutation(
+        "an item that is lost is not counted, and its job bounces for ever",
+        ((losses._charge_item, (('losses = item["losses"] + 1', 'losses = item["losses"]'),)),),
+        seed=1,
+    ),
+    Mutation(
+        "what was sent counts as delivered, whatever arrived",
+        (
+            (
+                deliver._look_up_and_send,
+                (
+                    ("if reference is not None:", "if not held:"),
+                    ("Tried(DELIVERED, reference)", 'Tried(DELIVERED, reference or "")'),
+                ),
+            ),
+        ),
+        seed=10,
+    ),
+    Mutation(
+        "a worker that is counted as lost keeps its epoch",
+        ((losses.lose_lease, (("lease_epoch=jobs.c.lease_epoch + 1,", "lease_epoch=jobs.c.lease_epoch,"),)),),
+    ),
+)

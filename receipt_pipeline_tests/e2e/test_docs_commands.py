@@ -84,6 +84,11 @@ def another_waiting_job(home: ReadersHome) -> str:
     return str(home.answer("submit", "scans/r-002.jpg", "--new")["job_id"])
 
 
+def a_job_to_cancel(home: ReadersHome) -> str:
+    """Return the id of a job that no earlier page's command has worked off."""
+    return str(home.answer("submit", "scans/r-001.jpg", "--new")["job_id"])
+
+
 def an_expired_job(home: ReadersHome) -> str:
     """Return the id of a job that waited longer than its queue deadline."""
     manifest = json.loads((home.folder / "expenses.json").read_text())
@@ -136,6 +141,7 @@ PLACEHOLDERS: dict[str, Callable[[ReadersHome], str]] = {
     "JOB": a_succeeded_job,
     "JOB2": a_waiting_job,
     "JOB3": another_waiting_job,
+    "JOB4": a_job_to_cancel,
     "EXPIRED_JOB": an_expired_job,
     "INVESTIGATION": an_open_investigation,
     "OWNER": an_active_principal,

@@ -24,6 +24,7 @@ class ServiceLimits:
     wave_slots: int = 2
     wave_slice_s: float = 300.0
     wave_ttl_s: float = 120.0
+    wave_start_s: float = 300.0
     cutoff_margin_s: int = 900
     overrun_grace_s: float = 60.0
     effect_deadline_s: float = 900.0

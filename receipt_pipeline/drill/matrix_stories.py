@@ -15,6 +15,7 @@ MATRIX_LIMITS: Mapping[str, str] = MappingProxyType(
         "RECEIPTS_LIMIT_RETRY_BASE_S": "0.1",
         "RECEIPTS_LIMIT_RETRY_CAP_S": "0.3",
         "RECEIPTS_LIMIT_WAVE_TTL_S": "2",
+        "RECEIPTS_LIMIT_WAVE_START_S": "2",
         "RECEIPTS_LIMIT_DELIVERY_RETRY_S": "0.1",
         "RECEIPTS_LIMIT_OVERRUN_GRACE_S": "1",
         "RECEIPTS_LIMIT_ORPHAN_GRACE_S": "0",

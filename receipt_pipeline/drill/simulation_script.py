@@ -35,6 +35,7 @@ LIMITS = ServiceLimits(
     wave_jobs_max=2,
     wave_slice_s=90.0,
     wave_ttl_s=60.0,
+    wave_start_s=60.0,
     overrun_grace_s=20.0,
     effect_deadline_s=600.0,
     orphan_grace_s=120.0,

@@ -202,10 +202,20 @@ def close_wave(tx: LedgerTransaction, wave_id: str) -> int:
 
 
 def close_silent_waves(tx: LedgerTransaction, *, limits: ServiceLimits) -> list[str]:
-    """Close every wave that was silent for `wave_ttl_s`; its unclaimed jobs are ready again."""
-    since = tx.now() - dt.timedelta(seconds=limits.wave_ttl_s)
+    """Close every wave that was silent for `wave_ttl_s`; its unclaimed jobs are ready again.
+
+    One that never began has `wave_start_s`: a run may be slow to start, and would find its wave closed
+    and its jobs waiting for another run that is as slow. A launch that failed or was lost closes its
+    wave, or is asked for again, long before that.
+    """
+    now = tx.now()
+    silent_since = now - dt.timedelta(seconds=limits.wave_ttl_s)
+    asked_before = now - dt.timedelta(seconds=limits.wave_start_s)
     silent = tx.rows(
-        select(waves.c.wave_id).where(waves.c.state == OPEN).where(waves.c.heartbeat_at <= since)
+        select(waves.c.wave_id)
+        .where(waves.c.state == OPEN)
+        .where(waves.c.heartbeat_at <= silent_since)
+        .where(or_(waves.c.started_at.is_not(None), waves.c.heartbeat_at <= asked_before))
     )
     for row in silent:
         close_wave(tx, row["wave_id"])

@@ -118,6 +118,22 @@ def test_a_reservation_is_no_claim(ledger: Ledger, clock: FakeClock) -> None:
     assert builders.claimed(ledger, job_id).token.lease_epoch == 1
 
 
+def test_a_wave_whose_run_is_slow_to_start_keeps_its_jobs_until_it_is_given_up(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    [job_id] = accepted_jobs(ledger, clock, 1)
+    slow = reserve(ledger)
+    assert slow is not None
+    clock.advance(LIMITS.wave_start_s - 1)
+    with ledger.transaction() as tx:
+        assert close_silent_waves(tx, limits=LIMITS) == []
+        assert beat_wave(tx, slow.wave_id, run_id="late, but in time")
+        assert [row["job_id"] for row in wave_jobs(tx, slow.wave_id)] == [job_id]
+    clock.advance(LIMITS.wave_ttl_s)
+    with ledger.transaction() as tx:
+        assert close_silent_waves(tx, limits=LIMITS) == [slow.wave_id], "once begun, the shorter bound holds"
+
+
 def test_a_silent_wave_frees_its_jobs_and_a_beating_one_keeps_them(ledger: Ledger, clock: FakeClock) -> None:
     listed = accepted_jobs(ledger, clock, 1, 1)
     wave = reserve(ledger)
@@ -181,7 +197,7 @@ def test_a_claimed_job_of_a_wave_always_becomes_ready_again(
         elif way == "wave closed":
             assert close_wave(tx, wave.wave_id) == 1
     if way in ("wave silent", "wave closed"):
-        clock.advance(LIMITS.wave_ttl_s)
+        clock.advance(LIMITS.wave_start_s)
         with ledger.transaction() as tx:
             close_silent_waves(tx, limits=LIMITS)
     retry_at = job_row(ledger, job_id)["retry_at"]

@@ -53,6 +53,7 @@ LIMITS = ServiceLimits(
     retry_cap_s=2.0,
     wave_slice_s=5.0,
     wave_ttl_s=3.0,
+    wave_start_s=3.0,
     delivery_retry_s=0.3,
 )
 WAVE_JOBS = 8

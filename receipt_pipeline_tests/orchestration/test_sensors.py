@@ -110,7 +110,7 @@ def test_ready_jobs_are_shared_among_the_slots_and_each_is_in_one_wave(opened: O
 def test_evaluating_dispatch_without_launching_harms_nothing(opened: OpenedHome) -> None:
     job_id = opened.submit("job")
     ((_, shown),) = requests_of(opened)
-    opened.clock.advance(opened.services.settings.limits.wave_ttl_s + 1)
+    opened.clock.advance(opened.services.settings.limits.wave_start_s + 1)
     ((_, wave_id),) = requests_of(opened)
     assert wave_id != shown
     assert opened.bench.bench.attempts(job_id) == []

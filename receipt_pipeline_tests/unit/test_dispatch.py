@@ -90,7 +90,7 @@ def test_a_full_house_reserves_nothing_more(ledger: Ledger) -> None:
 def test_a_silent_wave_is_closed_and_its_jobs_are_in_a_new_one(ledger: Ledger, clock: FakeClock) -> None:
     (job_id,) = accept(ledger, 1)
     (silent,) = dispatch(ledger).to_launch
-    clock.advance(LIMITS.wave_ttl_s + 1)
+    clock.advance(LIMITS.wave_start_s + 1)
     again = dispatch(ledger)
     assert again.closed == (silent.wave_id,)
     (wave,) = again.to_launch

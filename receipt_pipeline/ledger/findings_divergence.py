@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import sqlalchemy as sa
@@ -31,13 +32,19 @@ def unheld_divergence(tx: LedgerTransaction) -> Finding:
     Compared are refused late writes, intents of all attempts and deliveries with the committed line. A
     resolved quarantine settles the digests that it lists; another one is new evidence.
     """
-    seen = _unheld()
     return find(
         tx,
         name="unheld_divergence",
         meaning="two outputs of one decision differ and nothing holds them",
-        query=select(seen).order_by(seen.c.job_id, seen.c.subject, seen.c.lease_epoch),
+        query=_unheld_in_order(),
     )
+
+
+@functools.cache
+def _unheld_in_order() -> sa.Select[Any]:
+    """Return the query whole, made once: it is asked at every pass, and making it costs more than asking."""
+    seen = _unheld()
+    return select(seen).order_by(seen.c.job_id, seen.c.subject, seen.c.lease_epoch)
 
 
 def divergent_and_served(tx: LedgerTransaction) -> Finding:
@@ -89,6 +96,7 @@ def held_divergence(tx: LedgerTransaction) -> Finding:
     )
 
 
+@functools.cache
 def _unheld() -> sa.Subquery:
     candidates = sa.union_all(_refused_items(), _refused_results(), _intents(), _conflicts()).subquery("seen")
     listed = cast(quarantine.c.digests, sa.String)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from sqlalchemy import insert, literal, select, update
+from sqlalchemy import case, insert, literal, select, update
 
 from receipt_pipeline.core.effect_lifecycle import EFFECT_TRANSITIONS, EffectKind, EffectState
 from receipt_pipeline.core.limits import ServiceLimits
@@ -139,16 +139,19 @@ def _follow(
 ) -> None:
     """Let the message become what one try made of it, unless another sender settled it first."""
     now = tx.now()
-    # What arrived has arrived, also when another sender had given it up meanwhile.
-    known_again = outcome == DELIVERED or message["state"] == UNKNOWN
-    open_states = [DUE, SENDING, UNKNOWN] if known_again else [DUE, SENDING]
+    open_states = [DUE, SENDING]
+    if outcome == DELIVERED or message["state"] == UNKNOWN:
+        open_states.append(UNKNOWN)
+    if outcome == DELIVERED:
+        # What arrived has arrived, also when another sender had given it up meanwhile.
+        open_states.append(ABANDONED)
     tx.execute(
         update(outbox)
         .where(outbox.c.message_id == message["message_id"])
         .where(outbox.c.state.in_(open_states))
         .values(
             state=state,
-            sends=send_no,
+            sends=case((outbox.c.sends > send_no, outbox.c.sends), else_=send_no),
             due_at=now + dt.timedelta(seconds=limits.delivery_retry_s * 2 ** (send_no - 1)),
             settled_at=None if state in (DUE, UNKNOWN) else now,
         )

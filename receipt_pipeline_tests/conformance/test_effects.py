@@ -139,6 +139,25 @@ def test_a_notification_after_its_deadline_is_recorded_as_late_and_changes_nothi
     assert {name for name in before if before[name] != after[name]} == {"latest_seq"}
 
 
+def test_what_a_slow_sender_delivered_is_sent_though_another_had_given_it_up(ledger: Ledger) -> None:
+    builders.a_succeeded_job(ledger)
+    with ledger.reading() as tx:
+        (slow,) = due_messages(tx, at_most=1)
+    for sends in range(LIMITS.delivery_attempts_max):
+        with ledger.transaction() as tx:
+            failed = {**slow, "sends": sends}
+            record_delivery(
+                tx, failed, channel="file", outcome="failed", reason=NOTIFICATION_FAILED, limits=LIMITS
+            )
+    assert [row["state"] for row in all_rows(ledger, outbox)] == ["abandoned"]
+    with ledger.transaction() as tx:
+        record_delivery(tx, slow, channel="file", outcome="delivered", reference="late", limits=LIMITS)
+    (message,) = all_rows(ledger, outbox)
+    assert (message["state"], message["sends"]) == ("sent", LIMITS.delivery_attempts_max)
+    states = {row["kind"]: row["state"] for row in all_rows(ledger, effects)}
+    assert states["notification"] == "committed"
+
+
 def test_two_senders_that_raced_leave_two_deliveries_and_one_settled_message(ledger: Ledger) -> None:
     job_id = builders.a_succeeded_job(ledger).token.job_id
     with ledger.reading() as tx:

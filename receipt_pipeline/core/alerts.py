@@ -129,6 +129,8 @@ def read_thresholds(text: str, *, name: str) -> AlertThresholds:
     for key, value in given.items():
         if key not in known or (key == "phase_s") != isinstance(value, dict):
             raise InputRefused(SETTING_INVALID, variable=f"{name}: {key}")
+        if key == "phase_s" and not set(value) <= set(DEFAULT_PHASE_S):
+            raise InputRefused(SETTING_INVALID, variable=f"{name}: {key}", allowed=sorted(DEFAULT_PHASE_S))
         for inner, number in value.items() if isinstance(value, dict) else [(key, value)]:
             if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
                 raise InputRefused(SETTING_INVALID, variable=f"{name}: {inner}")

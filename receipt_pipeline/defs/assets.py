@@ -20,8 +20,10 @@ FRESH = dg.FreshnessPolicy.time_window(fail_window=dt.timedelta(hours=24), warn_
     freshness_policy=FRESH,
 )
 def job_ledger(services: ReceiptServices) -> dg.MaterializeResult[Any]:
-    """Count the jobs per state."""
-    counts = services.open().counts()["jobs"]
+    """Count the jobs per state, and look at the whole ledger for what is worth an alert."""
+    opened = services.open()
+    opened.review_alerts()
+    counts = opened.counts()["jobs"]
     return dg.MaterializeResult(metadata={"jobs": sum(counts.values()), **counts})
 
 

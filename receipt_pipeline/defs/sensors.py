@@ -83,7 +83,7 @@ def reconcile_sensor(services: ReceiptServices) -> dg.SensorDefinition:
     def reconcile(_context: Tick) -> dg.SkipReason:
         opened = services.open()
         done = opened.reconcile_ledger()
-        opened.review_alerts()
+        opened.review_alerts(whole=False)
         return dg.SkipReason(done.sentence)
 
     return reconcile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,12 @@ from receipt_pipeline.accounting.export import export_ledger
 from receipt_pipeline.accounting.metrics import write_metrics
 from receipt_pipeline.accounting.page import render_page
 from receipt_pipeline.accounting.publish import PublishedReport, publish_report
+from receipt_pipeline.accounting.publish_lock import storage_faults
 from receipt_pipeline.accounting.query import read_published, run_query
 from receipt_pipeline.accounting.report_document import report_document
 from receipt_pipeline.core.check_outcome import CheckOutcome
 from receipt_pipeline.core.principals import Role, require
+from receipt_pipeline.effects.outbox_folder import write_whole
 from receipt_pipeline.home.repairs import RepairOrders
 from receipt_pipeline.ledger.counts import count_deliveries, count_jobs, count_review_tasks
 from receipt_pipeline.reconciliation.checks import CHECKS
@@ -50,21 +51,21 @@ class AccountOrders(RepairOrders):
         The signals for a metrics collector are written with it, to `metrics/receipts.prom`.
         """
         published = publish_report(self.accountant)
-        write_metrics(published.path, published.document, self.settings.metrics)
+        with storage_faults():
+            write_metrics(published.path, published.document, self.settings.metrics)
         return published
 
     def publish_page(self) -> Path:
         """Render the published account as one HTML page beside it; returns where it lies.
 
         Raises:
-            ReportFault: REPORT.UNREADABLE.v1 when nothing that opens is published.
+            ReportFault: REPORT.UNREADABLE.v1 when nothing that opens is published, STORAGE.FULL.v1.
         """
         require(self.principal, Role.ANALYST, Role.OPERATOR)
         page = self.settings.report / "operations.html"
         text = render_page(self.accountant.published, read_published(self.accountant))
-        aside = page.with_name(f".{page.name}.{os.getpid()}.tmp")
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(page)
+        with storage_faults():
+            write_whole(page, text.encode())
         return page
 
     def report_markdown(self) -> str:

@@ -43,9 +43,13 @@ ALERTS_SENT_MAX = 100
 class OperationOrders(AccountOrders):
     """What the operator asks about warnings and about who may hand in how much."""
 
-    def review_alerts(self) -> AlertSummary:
-        """Look once at what is worth a warning, and send what is linked to a channel."""
-        summary = review_alerts(self.reconciler, self.settings.alert_thresholds())
+    def review_alerts(self, *, whole: bool = True) -> AlertSummary:
+        """Look once at what is worth a warning, and send what is linked to a channel.
+
+        Args:
+            whole: False for a sensor's tick, which does not read the whole ledger.
+        """
+        summary = review_alerts(self.reconciler, self.settings.alert_thresholds(), whole=whole)
         deliver_alerts(self.effects, tenant=self.settings.tenant, at_most=ALERTS_SENT_MAX)
         return summary
 

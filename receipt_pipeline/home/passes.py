@@ -11,6 +11,7 @@ from receipt_pipeline.effects.consume import consume_due
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
 from receipt_pipeline.intake.inbox import sweep_inbox
+from receipt_pipeline.intake.submit import is_manifest
 from receipt_pipeline.ledger.grants import acting_under_grant, authority_fault
 from receipt_pipeline.ledger.waves import beat_wave, close_wave, extend_wave, wave_jobs
 from receipt_pipeline.reconciliation.repair import (
@@ -28,7 +29,6 @@ from receipt_pipeline.worker.equipment import JobLine
 PASS_ITEMS_MAX = 500
 CONTINUE_ITEMS_MAX = 8
 RECENT_S = 86_400.0
-MANIFEST_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".parquet"})
 
 # When each wave of this process must stop taking up work, in monotonic seconds.
 _wave_ends_at: dict[str, float] = {}
@@ -89,7 +89,7 @@ class Passes(Rooms):
     def inbox_waiting(self) -> bool:
         """Tell whether the inbox still holds a manifest that was not answered."""
         folder = self.settings.inbox / self.settings.tenant
-        return any(path.suffix in {".json", ".jsonl", ".csv", ".parquet"} for path in folder.glob("*"))
+        return any(is_manifest(path) for path in folder.glob("*"))
 
     def dispatch(self, *, wait_s: float = 0.0) -> Dispatched:
         """Reserve ready jobs for waves, after waiting up to `wait_s` for them to stop growing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -40,13 +40,17 @@ def all_alerts(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
     )
 
 
-def record_alerts(tx: LedgerTransaction, found: Sequence[AlertFinding]) -> tuple[list[str], list[str]]:
+def record_alerts(
+    tx: LedgerTransaction, found: Sequence[AlertFinding], *, kinds: Collection[AlertKind]
+) -> tuple[list[str], list[str]]:
     """Raise what is found and does not stand yet, resolve what stands and is not found any more.
 
+    Args:
+        kinds: those that were looked for; alerts of other kinds stand as they are.
     Returns:
         The ids raised and the ids resolved. Finding the same again changes nothing.
     """
-    standing = {(row["kind"], row["subject"]): row for row in open_alerts(tx)}
+    standing = {(row["kind"], row["subject"]): row for row in open_alerts(tx) if row["kind"] in kinds}
     wanted = {(line.kind.value, line.subject): line for line in found}
     resolved = [resolve_alert(tx, row) for name, row in standing.items() if name not in wanted]
     raised = [raise_alert(tx, line) for name, line in wanted.items() if name not in standing]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, and_, case, exists, func, literal, or_, select
+from sqlalchemy import and_, case, exists, func, literal, or_, select
 
 from receipt_pipeline.core.alerts import AlertKind, AlertThresholds
 from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.findings import Finding, find, is_terminal, unbalanced_items
+from receipt_pipeline.ledger.findings import Finding, find, unbalanced_items
 from receipt_pipeline.ledger.findings_capacity import beyond_capacity
 from receipt_pipeline.ledger.findings_effects import effect_gaps
 from receipt_pipeline.ledger.journal import EventKind
@@ -34,12 +34,16 @@ class AlertFinding:
 
 
 def find_alerts(
-    tx: LedgerTransaction, *, limits: ServiceLimits, thresholds: AlertThresholds
+    tx: LedgerTransaction,
+    *,
+    kinds: Collection[AlertKind],
+    limits: ServiceLimits,
+    thresholds: AlertThresholds,
 ) -> list[AlertFinding]:
-    """Return everything that is worth an alert right now, ordered by kind and subject."""
+    """Return what is worth an alert of these kinds right now, ordered by kind and subject."""
     found = [
         AlertFinding(kind, str(row.get("subject") or row["job_id"]), row.get("job_id"), _plain(row))
-        for kind in sorted(FINDERS)
+        for kind in sorted(kinds)
         for row in FINDERS[kind](tx, limits, thresholds).rows
     ]
     once = {(line.kind, line.subject): line for line in found}
@@ -68,7 +72,7 @@ def _long_in_phase(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThres
     late = [and_(jobs.c.phase == phase, entered < _ago(tx, seconds)) for phase, seconds in at.phase_s.items()]
     query = (
         select(jobs.c.job_id, jobs.c.phase, entered.label("since"))
-        .where(~is_terminal(), or_(sa.false(), *late))
+        .where(jobs.c.terminal_at.is_(None), or_(sa.false(), *late))
         .order_by(jobs.c.job_id)
     )
     return find(tx, name="phase_age", meaning="no open job stands in one phase for too long", query=query)
@@ -90,16 +94,13 @@ def _lease_expired(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThres
 
 
 def _owner_changes(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThresholds) -> Finding:
-    lost = (
-        select(attempts.c.job_id, func.count().label("owners_lost"))
-        .where(attempts.c.outcome == "lost", attempts.c.closed_at > _ago(tx, at.owner_changes_within_s))
-        .group_by(attempts.c.job_id)
-        .subquery("lost")
-    )
     query = (
-        select(jobs.c.job_id, lost.c.owners_lost, jobs.c.phase)
-        .join(lost, lost.c.job_id == jobs.c.job_id)
-        .where(~is_terminal(), lost.c.owners_lost >= at.owner_changes)
+        select(jobs.c.job_id, jobs.c.phase, func.count().label("owners_lost"))
+        .join(attempts, attempts.c.job_id == jobs.c.job_id)
+        .where(jobs.c.terminal_at.is_(None), attempts.c.outcome == "lost")
+        .where(attempts.c.closed_at > _ago(tx, at.owner_changes_within_s))
+        .group_by(jobs.c.job_id, jobs.c.phase)
+        .having(func.count() >= at.owner_changes)
         .order_by(jobs.c.job_id)
     )
     return find(
@@ -125,9 +126,10 @@ def _checkpoint_stale(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertTh
 
 def _budget_exhausted(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThresholds) -> Finding:
     retried = jobs.alias("retried")
-    open_or_failed: ColumnElement[bool] = or_(
-        ~is_terminal(),
-        and_(jobs.c.state == JobState.FAILED, jobs.c.terminal_at > _ago(tx, at.budget_window_s)),
+    # By state, so that what succeeded, which is most of the table, is never read.
+    open_or_failed = and_(
+        jobs.c.state.in_((JobState.ACCEPTED, JobState.RUNNING, JobState.FAILED)),
+        or_(jobs.c.terminal_at.is_(None), jobs.c.terminal_at > _ago(tx, at.budget_window_s)),
     )
     query = (
         select(jobs.c.job_id, jobs.c.attempts_spent, jobs.c.max_attempts, jobs.c.state, jobs.c.reason_code)
@@ -163,7 +165,7 @@ def _queue_age(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThreshold
 def _daemon_silent(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThresholds) -> Finding:
     """Find open work that no code location looks at; a quiet home without work is no alert."""
     limit = _ago(tx, at.daemon_silent_s)
-    oldest = select(func.min(jobs.c.submitted_at)).where(~is_terminal()).scalar_subquery()
+    oldest = select(func.min(jobs.c.submitted_at)).where(jobs.c.terminal_at.is_(None)).scalar_subquery()
     beat = select(func.max(workers.c.heartbeat_at)).scalar_subquery()
     query = select(
         literal("code_location").label("subject"),
@@ -191,3 +193,6 @@ FINDERS: Mapping[AlertKind, Finder] = {
     AlertKind.CAPACITY: beyond_capacity,
     AlertKind.DAEMON_SILENT: _daemon_silent,
 }
+# These read the whole ledger, closed jobs too: for a run or a person, not for a sensor's tick.
+SWEPT_KINDS = frozenset({AlertKind.EFFECT_GAP, AlertKind.UNBALANCED_TOTALS})
+QUICK_KINDS = frozenset(FINDERS) - SWEPT_KINDS

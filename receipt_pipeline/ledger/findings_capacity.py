@@ -10,21 +10,29 @@ from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.columns import EPOCH, MICROSECOND
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.findings import Finding, find, is_terminal
+from receipt_pipeline.ledger.findings import Finding, find
 from receipt_pipeline.ledger.tables import items, jobs
 
+RECENT_JOBS = 50
 RECENT_ITEMS = 200
 MICROSECONDS = 1_000_000
 
 
 def item_seconds(tx: LedgerTransaction, *, assumed_s: float) -> float:
-    """Return the mean seconds of the items finished last, or what is assumed until there are some."""
+    """Return the mean seconds of items of the newest successes, or what is assumed until there are some."""
     began = sa.type_coerce(items.c.begun_at, sa.BigInteger)
     ended = sa.type_coerce(items.c.finished_at, sa.BigInteger)
+    newest = (
+        select(jobs.c.job_id)
+        .where(jobs.c.state == JobState.SUCCEEDED)
+        .order_by(jobs.c.submitted_at.desc())
+        .limit(RECENT_JOBS)
+        .scalar_subquery()
+    )
     recent = (
         select((ended - began).label("took"))
+        .where(items.c.job_id.in_(newest))
         .where(items.c.begun_at.is_not(None), items.c.finished_at.is_not(None), items.c.invocations > 0)
-        .order_by(items.c.finished_at.desc())
         .limit(RECENT_ITEMS)
         .subquery("recent")
     )
@@ -43,7 +51,7 @@ def beyond_capacity(tx: LedgerTransaction, limits: ServiceLimits, at: AlertThres
             .over(order_by=(jobs.c.queue_deadline, jobs.c.job_id))
             .label("items_before"),
         )
-        .where(~is_terminal(), jobs.c.state.in_((JobState.ACCEPTED, JobState.RUNNING)))
+        .where(jobs.c.terminal_at.is_(None))
         .subquery("waiting")
     )
     each_us = each_s * MICROSECONDS / max(1, limits.wave_slots)

@@ -32,7 +32,7 @@ def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
 
 def look(house: ReconcileBench, thresholds: AlertThresholds = CALM) -> AlertSummary:
     """Look once and return what changed."""
-    return review_alerts(house.services, thresholds)
+    return review_alerts(house.services, thresholds, whole=True)
 
 
 def standing(house: ReconcileBench) -> list[tuple[str, str]]:
@@ -172,6 +172,19 @@ def test_a_healthy_home_is_silent_under_the_thresholds_that_ship(house: Reconcil
     assert look(house, AlertThresholds()) == AlertSummary()
     with house.ledger.reading() as tx:
         assert all_alerts(tx, at_most=10) == []
+
+
+@pytest.mark.parametrize("kind", [AlertKind.EFFECT_GAP, AlertKind.UNBALANCED_TOTALS])
+def test_a_quick_look_neither_raises_nor_resolves_what_only_the_whole_ledger_shows(
+    house: ReconcileBench, kind: AlertKind
+) -> None:
+    subject, mend, _ = CONDITIONS[kind](house)
+    assert review_alerts(house.services, CALM, whole=False) == AlertSummary()
+    look(house)
+    mend()
+    assert review_alerts(house.services, CALM, whole=False) == AlertSummary()
+    assert standing(house) == [(kind.value, subject)]
+    assert len(look(house).resolved) == 1
 
 
 def test_a_condition_that_comes_back_raises_another_alert(house: ReconcileBench) -> None:

@@ -10,6 +10,7 @@ import random
 import signal
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -63,6 +64,8 @@ ACCEPT_BATCH = 50
 LARGE_EVERY = 10
 # Longer than a lease, and than a transaction may stand still.
 STALL_S = LIMITS.lease_ttl_s + 3.5
+# What a worker without a heart does over its scans, first to last; a cut connection may spoil one doze.
+DOZES_S = (STALL_S, 0.0, STALL_S, 0.0, STALL_S)
 LOCK_WAIT_S = 4.0
 IDLE_TRANSACTION_S = 2.0
 PAUSES_S = (0.4, 1.2)
@@ -73,12 +76,17 @@ _context.set_forkserver_preload(["receipt_pipeline_tests.crash.many_workers"])
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What one worker process is told: its ledger, its folder, its name, and the seed of its habits."""
+    """What one worker process is told: its ledger, its folder, its name, and the seed of its habits.
+
+    One without a heart sends no heartbeat and dozes off over some scans for longer than its lease, so
+    that it finds out by a refused write, and not by its heartbeat, that somebody has taken over.
+    """
 
     ledger_url: str
     folder: Path
     owner: str
     seed: int
+    heartless: bool = False
 
 
 def accept_jobs(ledger: Ledger, folder: Path, count: int) -> None:
@@ -106,6 +114,11 @@ def services_of(ledger: Ledger, folder: Path) -> tuple[EffectServices, Reconcile
     return effects, Reconciler(ledger, objects, LIMITS)
 
 
+def no_heartbeat(_beat: Callable[[], None]) -> Callable[[], None]:
+    """Start nothing, and stop nothing."""
+    return lambda: None
+
+
 def work_shift(shift: Shift) -> None:
     """Work until the folder holds a file `stop`: waves, deliveries, consumption, reconciliation.
 
@@ -115,7 +128,8 @@ def work_shift(shift: Shift) -> None:
     logging.disable(logging.CRITICAL)
     ledger = open_ledger(shift.ledger_url, lock_wait_s=LOCK_WAIT_S, idle_transaction_s=IDLE_TRANSACTION_S)
     habits = random.Random(shift.seed)
-    chain = ScriptedChain(on_classify=lambda data: time.sleep(habits.uniform(0.0, 0.03)))
+    dozes = iter(DOZES_S if shift.heartless else ())
+    chain = ScriptedChain(on_classify=lambda data: time.sleep(next(dozes, habits.uniform(0.0, 0.03))))
     effects, reconciler = services_of(ledger, shift.folder)
     worker = Worker(
         ledger=ledger,
@@ -124,6 +138,7 @@ def work_shift(shift: Shift) -> None:
         limits=LIMITS,
         owner=shift.owner,
         run_id=f"run-{shift.owner}",
+        start_beating=no_heartbeat if shift.heartless else None,
     )
     while not (shift.folder / "stop").exists():
         try:
@@ -199,6 +214,7 @@ class Crew:
     restarts: int = 0
     _members: dict[str, BaseProcess] = field(default_factory=dict)
     _asleep: dict[str, float] = field(default_factory=dict)
+    _spared: set[str] = field(default_factory=set)
     _hired: int = 0
 
     def fill(self) -> None:
@@ -206,14 +222,17 @@ class Crew:
         self._members = {name: process for name, process in self._members.items() if process.is_alive()}
         while len(self._members) < self.size:
             self._hired += 1
-            shift = Shift(self.ledger_url, self.folder, f"worker-{self._hired:04d}", self._hired)
+            name, heartless = f"worker-{self._hired:04d}", self._hired == 1
+            shift = Shift(self.ledger_url, self.folder, name, self._hired, heartless)
+            if heartless:
+                self._spared.add(name)
             process = _context.Process(target=work_shift, args=(shift,))
             process.start()
             self._members[shift.owner] = process
 
     def kill_one(self) -> None:
         """SIGKILL a worker, whatever it is doing."""
-        name = self.chance.choice(sorted(set(self._members) - set(self._asleep)))
+        name = self.chance.choice(sorted(set(self._members) - set(self._asleep) - self._spared))
         self._members[name].kill()
         self._members[name].join()
         self.kills += 1
@@ -223,7 +242,7 @@ class Crew:
         """SIGSTOP a worker that holds a lease, for longer than the lease lasts."""
         with ledger.reading() as tx:
             owners = {row["lease_owner"] for row in tx.rows(select(jobs.c.lease_owner).distinct())}
-        awake = sorted((owners & set(self._members)) - set(self._asleep))
+        awake = sorted((owners & set(self._members)) - set(self._asleep) - self._spared)
         if not awake:
             return
         name = self.chance.choice(awake)

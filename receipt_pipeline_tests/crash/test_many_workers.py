@@ -35,7 +35,6 @@ from receipt_pipeline_tests.crash.many_workers import (
 from receipt_pipeline_tests.postgres_server import private_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(3600)]
-SLEEPERS_ENOUGH = 50
 JOBS = 200
 WORKERS = 8
 WITHIN_S_A_JOB = 1.5
@@ -117,9 +116,7 @@ def test_the_journal_shows_rising_epochs_no_stale_write_and_each_decision_acted_
     assert found == []
     assert counts["terminal"] == aftermath.total
     refused = len(aftermath.rows(refused_writes))
-    assert counts["refused_stale_writes"] == refused
-    # Of a few sleepers, all may find their lease gone before they write; of hundreds some always write.
-    assert refused > 0 or crew.stalls < SLEEPERS_ENOUGH
+    assert counts["refused_stale_writes"] == refused > 0
     assert counts["takeovers"] > 0
     assert (crew.restarts, crew.kills > 0, crew.cuts > 0) == (1, True, True)
 

@@ -72,7 +72,8 @@ def chart_png(classes: Sequence[tuple[str, str, int]], spans_s: Sequence[float])
     figure = Figure(figsize=(9, 3.4), dpi=110, facecolor=GROUND, layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_classes(left, classes)
-    _draw_spans(right, spans_s)
+    right.set_title("seconds to the terminal record", color=INK, loc="left")
+    draw_spans(right, spans_s, ink=INK, colour=COLOURS["running"], none="no terminal job yet")
     for panel in (left, right):
         panel.set_facecolor(GROUND)
         panel.tick_params(colors=INK)
@@ -93,12 +94,19 @@ def _draw_classes(panel: Any, classes: Sequence[tuple[str, str, int]]) -> None:
     panel.set_title("jobs by state and class", color=INK, loc="left")
 
 
-def _draw_spans(panel: Any, spans_s: Sequence[float]) -> None:
-    panel.set_title("seconds to the terminal record", color=INK, loc="left")
+def draw_spans(panel: Any, spans_s: Sequence[float], *, ink: str, colour: str, none: str) -> None:
+    """Draw how many jobs took how many seconds, or say in words that there is `none`."""
     if not spans_s:
-        panel.text(0.5, 0.5, "no terminal job yet", color=INK, ha="center", transform=panel.transAxes)
+        say_nothing(panel, none, ink=ink)
         return
-    panel.hist(spans_s, bins=min(30, max(5, len(spans_s))), color=COLOURS["running"])
-    panel.set_xlabel("seconds", color=INK)
-    panel.set_ylabel("jobs", color=INK)
+    panel.hist(spans_s, bins=min(30, max(5, len(spans_s))), color=colour)
+    panel.set_xlabel("seconds", color=ink)
+    panel.set_ylabel("jobs", color=ink)
     panel.yaxis.get_major_locator().set_params(integer=True)
+
+
+def say_nothing(panel: Any, words: str, *, ink: str) -> None:
+    """Say in the middle of a panel why nothing is drawn on it."""
+    panel.text(0.5, 0.5, words, color=ink, ha="center", transform=panel.transAxes)
+    panel.set_xticks([])
+    panel.set_yticks([])

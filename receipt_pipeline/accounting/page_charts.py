@@ -6,6 +6,8 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from receipt_pipeline.accounting.charts import draw_spans, say_nothing
+
 # Drawn in this colour, which is nobody's, and then handed to the page's ink.
 INK = "#010203"
 CLASS_COLOURS: Mapping[str, str] = {
@@ -45,18 +47,12 @@ def _svg(draw: Callable[[Any], None], *, title: str) -> str:
     return text[text.index("<svg") :].replace(INK, "currentColor")
 
 
-def _nothing(panel: Any, words: str) -> None:
-    panel.text(0.5, 0.5, words, color=INK, ha="center", transform=panel.transAxes)
-    panel.set_xticks([])
-    panel.set_yticks([])
-
-
 def balance_svg(classes: Sequence[tuple[str, int]]) -> str:
     """Return accepted items by class, most first."""
 
     def draw(panel: Any) -> None:
         if not classes:
-            _nothing(panel, "no item was accepted yet")
+            say_nothing(panel, "no item was accepted yet", ink=INK)
             return
         colours = [CLASS_COLOURS.get(name, BLUE) for name, _ in classes]
         bars = panel.barh([name for name, _ in classes], [count for _, count in classes], color=colours)
@@ -71,13 +67,7 @@ def spans_svg(spans_s: Sequence[float]) -> str:
     """Return the distribution of seconds from submission to reconciled truth."""
 
     def draw(panel: Any) -> None:
-        if not spans_s:
-            _nothing(panel, "no job is settled yet")
-            return
-        panel.hist(spans_s, bins=min(30, max(5, len(spans_s))), color=BLUE)
-        panel.set_xlabel("seconds", color=INK, fontsize=9)
-        panel.set_ylabel("jobs", color=INK, fontsize=9)
-        panel.yaxis.get_major_locator().set_params(integer=True)
+        draw_spans(panel, spans_s, ink=INK, colour=BLUE, none="no job is settled yet")
 
     return _svg(draw, title="time to reconciled truth")
 
@@ -91,7 +81,7 @@ def queue_svg(waiting: Sequence[tuple[float, float, int]]) -> str:
 
     def draw(panel: Any) -> None:
         if not waiting:
-            _nothing(panel, "nothing waits")
+            say_nothing(panel, "nothing waits", ink=INK)
             return
         late = [age > 0.8 * limit for age, limit, _ in waiting]
         sizes = [20 + 4 * min(items, 50) for *_, items in waiting]

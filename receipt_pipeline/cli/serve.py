@@ -15,7 +15,7 @@ from receipt_pipeline.cli.answers import Exit, answering, people, remarks
 from receipt_pipeline.cli.opening import services
 from receipt_pipeline.core.errors import NotAllowed, PipelineError
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
-from receipt_pipeline.core.reasons import HOME_SERVED, SERVER_SILENT
+from receipt_pipeline.core.reasons import HOME_SERVED, RUN_FAILED, SERVER_SILENT
 from receipt_pipeline.home import Services
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _run_accounting(served: Hosted) -> None:
 
     launched: dict[str, Any] = ask(served.port, _LAUNCH, {"job": "accounting"})["launchRun"]
     if launched["__typename"] != "LaunchRunSuccess":
-        raise PipelineError(SERVER_SILENT, answer=launched["__typename"])
+        raise PipelineError(RUN_FAILED, job="accounting", answer=launched["__typename"])
     run_id = launched["run"]["runId"]
     end = time.monotonic() + DEMO_WAIT_S
     remarks.print("publishing the account ...", highlight=False)
@@ -135,7 +135,7 @@ def _run_accounting(served: Hosted) -> None:
         if status == "SUCCESS":
             return
         if status in ("FAILURE", "CANCELED"):
-            raise PipelineError(SERVER_SILENT, run=run_id, status=status)
+            raise PipelineError(RUN_FAILED, job="accounting", run=run_id, status=status)
         served.keep_running()
         time.sleep(POLL_S)
     raise PipelineError(SERVER_SILENT, waited_for="the accounting run")

@@ -31,8 +31,6 @@ class Rounds:
     environment: Mapping[str, str]
     children: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     plan: str = ""
-    # Their cursor is the ledger, so one throw-away instance serves every tick; making one is dear.
-    instance: dg.DagsterInstance | None = None
 
     @classmethod
     def for_home(cls, settings: Settings, environment: Mapping[str, str] | None = None) -> "Rounds":
@@ -41,12 +39,11 @@ class Rounds:
 
     def tick(self, *, launch: bool = True) -> None:
         """Evaluate every sensor once, start the waves that dispatch asks for, reap ended children."""
-        self.instance = self.instance or dg.DagsterInstance.ephemeral()
         quiet = (reconcile_sensor, deliveries_sensor)
         full = (submissions_sensor, reconcile_sensor, dispatch_sensor, deliveries_sensor)
         for make in full if launch else quiet:
             sensor = make(self._services())
-            context = dg.build_sensor_context(instance=self.instance, sensor_name=sensor.name)
+            context = dg.build_sensor_context(sensor_name=sensor.name)
             for request in sensor.evaluate_tick(context).run_requests or []:
                 self._launch(request.run_key, request.tags[WAVE_TAG])
         self.reap()
@@ -88,10 +85,7 @@ class Rounds:
         return any(child.poll() is None for child in self.children.values())
 
     def end(self) -> None:
-        """End every child that still runs, and let the instance go; a later tick makes another."""
-        if self.instance is not None:
-            self.instance.dispose()
-            self.instance = None
+        """End every child that still runs."""
         for child in self.children.values():
             if child.poll() is None:
                 child.terminate()

@@ -20,6 +20,7 @@ from receipt_pipeline.core.principals import Principal, Role, require
 from receipt_pipeline.core.reasons import RETRY_INPUT_GONE, RETRY_NOTHING_LEFT
 from receipt_pipeline.core.retry_scope import may_be_retried
 from receipt_pipeline.intake.accept import HOLD_OF_JOB, HOLD_WHILE_COPYING, acceptance_of
+from receipt_pipeline.intake.quota import spend_quota
 from receipt_pipeline.intake.services import Intake
 from receipt_pipeline.ledger.losses import read_job
 from receipt_pipeline.ledger.object_records import hold_objects, release_holds
@@ -132,7 +133,7 @@ def retry_unresolved(
     Returns:
         The child's acceptance, with `parent`, and the ids in `touched`.
     Raises:
-        As `preview_retry`; NotAllowed AUTHORITY.* and InputRefused RELEASE.RETIRED.v1 besides.
+        As `preview_retry`; NotAllowed AUTHORITY.*, InputRefused RELEASE.RETIRED.v1 and QUOTA.EXCEEDED.v1.
     """
     scope = preview_retry(intake, job_id, principal=principal, cutoff=cutoff)
     keys = [scan_key(item["tenant"], item["sha256"]) for item in scope.touched]
@@ -145,7 +146,7 @@ def retry_unresolved(
         # Looked at once more under the hold: a clean-up may have come between.
         scope = preview_retry(intake, job_id, principal=principal, cutoff=cutoff)
         point("accept.before")
-        child, joined = _accept_or_join(intake, scope, caller=principal.caller, keys=keys, holder=holder)
+        child, joined = _accept_or_join(intake, scope, principal=principal, keys=keys, holder=holder)
         point("accept.after")
     except PipelineError:
         with intake.ledger.transaction() as tx:
@@ -159,21 +160,23 @@ def retry_unresolved(
 
 
 def _accept_or_join(
-    intake: Intake, scope: RetryScope, *, caller: str, keys: Sequence[str], holder: str
+    intake: Intake, scope: RetryScope, *, principal: Principal, keys: Sequence[str], holder: str
 ) -> tuple[dict[str, Any], bool]:
     try:
-        return _accept(intake, scope, caller=caller, keys=keys, holder=holder)
+        return _accept(intake, scope, principal=principal, keys=keys, holder=holder)
     except IntegrityError:
         # Another retry committed the same child since we looked: we join it.
-        return _accept(intake, scope, caller=caller, keys=keys, holder=holder)
+        return _accept(intake, scope, principal=principal, keys=keys, holder=holder)
 
 
 def _accept(
-    intake: Intake, scope: RetryScope, *, caller: str, keys: Sequence[str], holder: str
+    intake: Intake, scope: RetryScope, *, principal: Principal, keys: Sequence[str], holder: str
 ) -> tuple[dict[str, Any], bool]:
     with intake.ledger.transaction() as tx:
+        if scope.child is None:
+            spend_quota(tx, principal, items=len(scope.touched))
         child, joined = accept_child(
-            tx, parent=scope.parent, touched=scope.touched, request=scope.request, caller=caller
+            tx, parent=scope.parent, touched=scope.touched, request=scope.request, caller=principal.caller
         )
         if not joined:
             hold_objects(tx, keys, holder=child["job_id"], hold_kind=HOLD_OF_JOB)

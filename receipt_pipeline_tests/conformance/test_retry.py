@@ -25,6 +25,7 @@ from receipt_pipeline.ledger.grants import give_grant, revoke_grant
 from receipt_pipeline.ledger.losses import fail_attempt
 from receipt_pipeline.ledger.releases import retire_release
 from receipt_pipeline.ledger.status import read_status
+from receipt_pipeline.ledger.submitters import put_submitter
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.builders import CALLER, TENANT, claimed, finish_items
 from receipt_pipeline_tests.conformance.ledger_rows import assert_invariants, event_kinds, open_questions
@@ -142,6 +143,26 @@ def test_an_identical_retry_joins_the_first_child(desk: Desk) -> None:
     again = desk.retry(parent_id)
     assert (again["job_id"], again["replayed"], again["state"]) == (first["job_id"], True, "succeeded")
     assert event_kinds(desk.intake.ledger, parent_id).count("retried") == 1
+
+
+def test_a_retry_holds_its_caller_to_the_quota_and_joining_costs_nothing(desk: Desk) -> None:
+    parent_id = desk.a_partial_job()
+    ledger = desk.house.ledger
+
+    def allow(items: int) -> None:
+        with ledger.transaction() as tx:
+            put_submitter(tx, tenant=KIM.tenant, caller=KIM.caller, quota_items=items, by="operations")
+
+    desk.house.bench.accept(key="open already")
+    allow(1)
+    with pytest.raises(InputRefused) as refused:
+        desk.retry(parent_id)
+    assert refused.value.reason.code == "QUOTA.EXCEEDED.v1"
+    assert refused.value.facts["asked_items"] == 1
+    allow(10)
+    child = desk.retry(parent_id)["job_id"]
+    allow(1)
+    assert desk.retry(parent_id)["job_id"] == child
 
 
 def test_retries_at_once_make_one_child(desk: Desk) -> None:

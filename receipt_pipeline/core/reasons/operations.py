@@ -16,6 +16,12 @@ QUOTA_NOT_RAISED = declare(
     "a larger quota is allowed only while capacity and queue age are watched over a channel that works",
     "do what `missing` names, then raise the quota again",
 )
+RUN_FAILED = declare(
+    "RUN.FAILED.v1",
+    Remedy.RETRY,
+    "a Dagster run was not launched, failed or was canceled; what jobs came to stands in the ledger",
+    "serve the home with `receipts up`, open the run in the web UI and read its log, then repeat",
+)
 ALERT_UNKNOWN = declare(
     "ALERT.UNKNOWN.v1",
     Remedy.FIX_INPUT,

@@ -50,7 +50,6 @@ class Settings:
 
     home: Path
     shipped: Path
-    workspace_yaml: Path
     dagster_yaml: Path
     ledger_url: str
     dagster_postgres_url: str | None
@@ -127,7 +126,6 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     return Settings(
         home=home,
         shipped=root / "data",
-        workspace_yaml=root / "workspace.yaml",
         dagster_yaml=root / ("dagster.postgres.yaml" if postgres else "dagster.yaml"),
         ledger_url=_with_driver(postgres, "psycopg") if postgres else f"sqlite:///{home / 'ledger.db'}",
         dagster_postgres_url=_in_schema(_with_driver(postgres, "psycopg2")) if postgres else None,

@@ -10,8 +10,6 @@ from receipt_pipeline.drill.simulation_evidence import Evidence
 from receipt_pipeline.drill.simulation_script import LIMITS
 
 Broken = Iterator[tuple[str | None, str]]
-# New rows that only a holder writes: every attempt, and the intents of uploads.
-OPENED = {"attempts": "any", "effects": "result_object"}
 PEOPLE = frozenset({"operator"})
 
 

@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import select
-
 from receipt_pipeline.core.envelope import ItemRequest
 from receipt_pipeline.core.errors import InputRefused, KeyConflict, NotAllowed
 from receipt_pipeline.core.failure_points import point
@@ -24,7 +22,6 @@ from receipt_pipeline.intake.accept import accept
 from receipt_pipeline.ledger.accept import Lineage
 from receipt_pipeline.ledger.endings import cancel_job, link_replacement, supersede_job
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.tables import jobs
 from receipt_pipeline.ledger.waves import beat_wave, close_wave, extend_wave, wave_jobs
 from receipt_pipeline.reconciliation.repair import reconcile_ledger, sweep_objects
 from receipt_pipeline.reconciliation.retention import expire_results
@@ -277,9 +274,3 @@ def _due(world: World, actor: Actor, every_s: float) -> bool:
 
 def _any(world: World, query: str) -> bool:
     return world.bench.connection.execute(query).fetchone() is not None
-
-
-def open_job_ids(world: World) -> list[str]:
-    """Return the jobs without a terminal record."""
-    with world.ledger.reading() as tx:
-        return [row["job_id"] for row in tx.rows(select(jobs.c.job_id).where(jobs.c.terminal_at.is_(None)))]

@@ -19,7 +19,6 @@ from receipt_pipeline.ledger.losses import read_job
 
 # Of these the ledger itself can tell whether they still hold.
 OBJECT_KINDS = frozenset({InvestigationKind.MISSING_OBJECT, InvestigationKind.ALTERED_OBJECT})
-FACT_KINDS = OBJECT_KINDS | {InvestigationKind.MISSING_TERMINAL, InvestigationKind.UNKNOWN_EFFECT}
 
 
 def fact_stands(tx: LedgerTransaction, question: Mapping[str, Any], *, limits: ServiceLimits) -> bool:

@@ -45,7 +45,7 @@ def test_everything_has_an_embedded_default() -> None:
 def test_what_is_shipped_is_there() -> None:
     found = read_settings({})
     assert {"models", "policies", "releases"} <= {path.name for path in found.shipped.iterdir()}
-    assert found.workspace_yaml.is_file()
+    assert (found.dagster_yaml.parent / "workspace.yaml").is_file()
     assert found.dagster_yaml.is_file()
 
 

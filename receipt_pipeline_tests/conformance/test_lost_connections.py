@@ -22,6 +22,7 @@ from receipt_pipeline_tests.postgres_server import driver_address
 
 pytestmark = pytest.mark.postgres
 RACERS = 4
+IDLE_S = 5.0
 
 
 @pytest.fixture
@@ -39,6 +40,25 @@ def cut_all(url: str) -> None:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
+
+
+def await_no_open_transaction(url: str) -> None:
+    """Return once the server has ended every session that stood still inside a transaction.
+
+    Raises:
+        TimeoutError: a session still stands long after its bound.
+    """
+    until = time.monotonic() + 12 * IDLE_S
+    with psycopg.connect(driver_address(url), autocommit=True) as connection:
+        while time.monotonic() < until:
+            standing = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND state = 'idle in transaction'"
+            ).fetchone()
+            if standing == (0,):
+                return
+            time.sleep(0.1)
+    raise TimeoutError("a session that stands still in a transaction was not ended")
 
 
 def test_a_connection_that_is_cut_after_the_last_answer_of_a_reader_hurts_nobody(
@@ -92,11 +112,11 @@ def test_an_error_of_the_caller_is_told_as_it_is_though_the_connection_went_too(
 
 
 def test_a_process_that_stands_still_inside_a_transaction_holds_the_others_up_for_a_bound_only(
-    postgres_ledger_url: str,
+    patient: Ledger, postgres_ledger_url: str
 ) -> None:
-    stopped = open_ledger(postgres_ledger_url, idle_transaction_s=0.8)
+    job_id = builders.an_accepted_job(patient)["job_id"]
+    stopped = open_ledger(postgres_ledger_url, idle_transaction_s=IDLE_S)
     hasty = open_ledger(postgres_ledger_url, lock_wait_s=0.1)
-    job_id = builders.an_accepted_job(stopped)["job_id"]
     refused: list[LedgerUnavailable] = []
 
     def write(tx: LedgerTransaction) -> None:
@@ -109,7 +129,7 @@ def test_a_process_that_stands_still_inside_a_transaction_holds_the_others_up_fo
             with pytest.raises(LedgerUnavailable) as told, hasty.transaction() as other:
                 write(other)
             refused.append(told.value)
-            time.sleep(1.2)
+            await_no_open_transaction(postgres_ledger_url)
 
     with pytest.raises(LedgerUnavailable):
         stand_still()

@@ -10,14 +10,14 @@ from receipt_pipeline.chain.artefact import artefact_path
 from receipt_pipeline.chain.features import FEATURE_CONTRACT
 from receipt_pipeline.chain.ocr import RapidOcrEngine
 from receipt_pipeline.chain.policy import Policy, load_policy
+from receipt_pipeline.chain.revisions import CarriedChain, chain_named, chain_of_revision
 from receipt_pipeline.chain.risk import RiskModel, load_risk_model
-from receipt_pipeline.chain.stages import Chain, Stage, bind_stages, chain_revision, stages_v1
+from receipt_pipeline.chain.stages import Chain, bind_stages, chain_revision
 from receipt_pipeline.chain.values import OcrEngine
 from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.pins import Pins, Release
 from receipt_pipeline.core.reasons import IDENTITY_MISMATCH, IDENTITY_MISSING, Reason
 
-CHAIN_NAME_V1 = "chain-v1"
 MODELS_FOLDER = "models"
 POLICIES_FOLDER = "policies"
 RELEASES_FOLDER = "releases"
@@ -60,21 +60,20 @@ def load_chain(pins: Pins, *, shipped: Path, image_digest: str, engine: OcrEngin
     Raises:
         IdentityMismatch: IDENTITY.MISSING.v1 or IDENTITY.MISMATCH.v1, with the pin in the facts.
     """
-    stages, model, policy = _verified(pins, shipped=shipped, image_digest=image_digest)
+    carried, model, policy = _verified(pins, shipped=shipped, image_digest=image_digest)
     if isinstance(engine, RapidOcrEngine):
         # The reader's own settings shape its output: with others than the pinned it is another chain.
-        _same(
-            "chain_revision", expected=pins.chain_revision, found=chain_revision(stages_v1(engine.settings))
-        )
-    return Chain(bind_stages(stages, engine=engine, model=model, policy=policy))
+        found = chain_revision(carried.stages(engine.settings))
+        _same("chain_revision", expected=pins.chain_revision, found=found)
+    stages = carried.stages(carried.settings)
+    return Chain(bind_stages(stages, engine=engine, model=model, policy=policy, reading=carried.reading))
 
 
 def _completed(path: Path, *, image_digest: str) -> ShippedRelease:
     template = json.loads(path.read_bytes())
-    assert template["chain"] == CHAIN_NAME_V1, path.name
     release = Release(
         image_digest=image_digest,
-        chain_revision=chain_revision(),
+        chain_revision=chain_named(template["chain"]).revision,
         feature_contract=template["feature_contract"],
         risk_model_digest=template["risk_model"],
         policy_revision=template["policy"],
@@ -82,26 +81,18 @@ def _completed(path: Path, *, image_digest: str) -> ShippedRelease:
     return ShippedRelease(name=template["name"], alias=template["alias"], release=release)
 
 
-def _verified(pins: Pins, *, shipped: Path, image_digest: str) -> tuple[tuple[Stage, ...], RiskModel, Policy]:
-    """Return stages, model and policy of the pins; each is checked on its own so that the error names it."""
+def _verified(pins: Pins, *, shipped: Path, image_digest: str) -> tuple[CarriedChain, RiskModel, Policy]:
+    """Return chain, model and policy of the pins; each is checked on its own so that the error names it."""
     _same("release_id", expected=pins.release_id, found=pins.release().release_id)
     _same("image_digest", expected=pins.image_digest, found=image_digest)
-    stages = _stages_of(pins.chain_revision)
+    carried = chain_of_revision(pins.chain_revision)
     if pins.feature_contract != FEATURE_CONTRACT:
         raise IdentityMismatch(IDENTITY_MISSING, artefact="feature_contract", expected=pins.feature_contract)
     model_path = artefact_path(shipped / MODELS_FOLDER, pins.risk_model_digest)
     model = load_risk_model(model_path, pins.risk_model_digest)
     _same("feature_contract", expected=pins.feature_contract, found=model.contract)
     policy = load_policy(artefact_path(shipped / POLICIES_FOLDER, pins.policy_revision), pins.policy_revision)
-    return stages, model, policy
-
-
-def _stages_of(revision: str) -> tuple[Stage, ...]:
-    """Return the stages of a chain revision that this installation carries."""
-    carried = {chain_revision(stages): stages for stages in (stages_v1(),)}
-    if revision not in carried:
-        raise IdentityMismatch(IDENTITY_MISSING, artefact="chain_revision", expected=revision)
-    return carried[revision]
+    return carried, model, policy
 
 
 def _same(pin: str, *, expected: str, found: str) -> None:

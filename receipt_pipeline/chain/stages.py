@@ -51,11 +51,21 @@ class Stage:
 def stages_v1(settings: OcrSettings | None = None) -> tuple[Stage, ...]:
     """Return the ordered stages of `chain-v1`, for these OCR settings or the chain's own."""
     ocr = (settings if settings is not None else OcrSettings()).as_document()
+    return _stages(Stage("ocr", "1", ocr), Stage("extract", "1", {}))
+
+
+def stages_v2(settings: OcrSettings | None = None) -> tuple[Stage, ...]:
+    """Return the ordered stages of `chain-v2`, for these OCR settings or the chain's own."""
+    ocr = (settings if settings is not None else OcrSettings()).as_document()
+    return _stages(Stage("ocr", "2", ocr), Stage("extract", "2", {}))
+
+
+def _stages(ocr: Stage, extract: Stage) -> tuple[Stage, ...]:
     contract = {"contract": FEATURE_CONTRACT, "bounds": [asdict(bound) for bound in CONTRACT]}
     return (
         Stage("decode", "1", asdict(DecodeLimits())),
-        Stage("ocr", "1", ocr),
-        Stage("extract", "1", {}),
+        ocr,
+        extract,
         Stage("features", "1", contract),
         Stage("risk", "1", {"kind": MODEL_KIND}),
         Stage("policy", "1", {"contract": POLICY_CONTRACT}),
@@ -66,6 +76,11 @@ def chain_revision(stages: tuple[Stage, ...] | None = None) -> str:
     """Return the digest over the ordered stages, OCR model digests included; `chain-v1` by default."""
     ordered = stages_v1() if stages is None else stages
     return digest_of([stage.revision for stage in ordered])
+
+
+def read_pages(scan: DecodedScan, engine: OcrEngine, on_page: Callable[[], None]) -> Reading:
+    """Read a scan as `chain-v1` does: every page once."""
+    return read_scan(scan, engine, on_page=on_page)
 
 
 class DecideFunction(Protocol):
@@ -108,15 +123,31 @@ class ChainParts:
     policy: BoundStage[DecideFunction]
 
 
+@dataclass(frozen=True, slots=True)
+class ReadingStages:
+    """The functions of one chain's stages `ocr` and `extract`; those of `chain-v1` by default."""
+
+    read: Callable[[DecodedScan, OcrEngine, Callable[[], None]], Reading] = read_pages
+    extract: Callable[[Reading], ReceiptFields] = extract_fields
+
+
+READING_V1 = ReadingStages()
+
+
 def bind_stages(
-    stages: tuple[Stage, ...], *, engine: OcrEngine, model: RiskModel, policy: Policy
+    stages: tuple[Stage, ...],
+    *,
+    engine: OcrEngine,
+    model: RiskModel,
+    policy: Policy,
+    reading: ReadingStages = READING_V1,
 ) -> ChainParts:
-    """Bind the stages of `chain-v1` to a text reader, a verified risk model and a verified policy."""
+    """Bind ordered stages to their reading, a text reader, a verified risk model and a verified policy."""
     decode, ocr, extract, features, risk, verdict = stages
     return ChainParts(
         decode=BoundStage(decode, decode_scan),
-        ocr=BoundStage(ocr, lambda scan, on_page: read_scan(scan, engine, on_page=on_page)),
-        extract=BoundStage(extract, extract_fields),
+        ocr=BoundStage(ocr, lambda scan, on_page: reading.read(scan, engine, on_page)),
+        extract=BoundStage(extract, reading.extract),
         features=BoundStage(features, compute_features),
         risk=BoundStage(risk, partial(score, model), model.digest),
         policy=BoundStage(verdict, partial(decide, policy), policy.revision),

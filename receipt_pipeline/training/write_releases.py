@@ -15,7 +15,7 @@ from typing import Any
 
 from receipt_pipeline.chain.features import FEATURE_CONTRACT
 from receipt_pipeline.chain.policy import POLICY_CONTRACT, REASONS_BY_STRENGTH
-from receipt_pipeline.chain.release import CHAIN_NAME_V1, MODELS_FOLDER, POLICIES_FOLDER, RELEASES_FOLDER
+from receipt_pipeline.chain.release import MODELS_FOLDER, POLICIES_FOLDER, RELEASES_FOLDER
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
 
 ALL_CODES = tuple(sorted(reason.code for reason in REASONS_BY_STRENGTH))
@@ -23,10 +23,12 @@ ALL_CODES = tuple(sorted(reason.code for reason in REASONS_BY_STRENGTH))
 
 @dataclass(frozen=True, slots=True)
 class ReleasePlan:
-    """One shipped release: the model by its name, the limits of its policy, the alias set-up gives it."""
+    """One shipped release: its chain, the model by its name, the limits of its policy, its alias if any."""
 
     name: str
-    alias: str
+    alias: str | None
+    chain: str
+    model: str
     limits: Mapping[str, int]
 
 
@@ -34,11 +36,22 @@ PLANS = (
     ReleasePlan(
         name="2026-10",
         alias="previous",
+        chain="chain-v1",
+        model="2026-10",
         limits={"risk_review_ppm": 500_000, "ocr_confidence_min_ppm": 900_000, "sums_disagree_min": 1},
     ),
     ReleasePlan(
         name="2026-11",
         alias="production",
+        chain="chain-v1",
+        model="2026-11",
+        limits={"risk_review_ppm": 400_000, "ocr_confidence_min_ppm": 850_000, "sums_disagree_min": 2},
+    ),
+    ReleasePlan(
+        name="2026-12",
+        alias=None,
+        chain="chain-v2",
+        model="2026-11",
         limits={"risk_review_ppm": 400_000, "ocr_confidence_min_ppm": 850_000, "sums_disagree_min": 2},
     ),
 )
@@ -77,9 +90,9 @@ def write_releases(shipped: Path) -> None:
         template = {
             "name": plan.name,
             "alias": plan.alias,
-            "chain": CHAIN_NAME_V1,
+            "chain": plan.chain,
             "feature_contract": FEATURE_CONTRACT,
-            "risk_model": models[plan.name],
+            "risk_model": models[plan.model],
             "policy": revision,
         }
         text = json.dumps(template, indent=2) + "\n"

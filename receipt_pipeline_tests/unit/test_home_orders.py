@@ -42,6 +42,7 @@ def test_a_task_that_is_done_already_is_said_to_be_done(home: OpenedHome) -> Non
 
 def test_the_last_live_release_is_retired_only_by_force(home: OpenedHome) -> None:
     home.services.retire_release("2026-10")
+    home.services.retire_release("2026-12")
     with pytest.raises(NotAllowed) as refused:
         home.services.retire_release("2026-11")
     assert refused.value.reason.code == "RELEASE.LAST_LIVE.v1"

@@ -14,6 +14,7 @@ from receipt_pipeline.chain.ocr import OcrSettings, RapidOcrEngine
 from receipt_pipeline.chain.ocr_models import OcrModelFiles
 from receipt_pipeline.chain.policy import load_policy
 from receipt_pipeline.chain.release import load_chain, shipped_releases, verify_release
+from receipt_pipeline.chain.revisions import chain_named
 from receipt_pipeline.chain.risk import load_risk_model, score
 from receipt_pipeline.chain.stages import chain_revision
 from receipt_pipeline.chain.values import Features
@@ -49,14 +50,17 @@ def refusal(pins: Pins, shipped: Path) -> IdentityMismatch:
     return caught.value
 
 
-def test_two_releases_ship_that_differ_in_model_and_policy() -> None:
+def test_three_releases_ship_that_differ_in_chain_model_or_policy() -> None:
     ships = shipped_releases(SHIPPED, image_digest=IMAGE)
-    assert [(one.name, one.alias) for one in ships] == [("2026-10", "previous"), ("2026-11", "production")]
-    older, newer = (one.release for one in ships)
+    assert [(one.name, one.alias) for one in ships] == [
+        ("2026-10", "previous"), ("2026-11", "production"), ("2026-12", None)
+    ]  # fmt: skip
+    older, newer, candidate = (one.release for one in ships)
     assert older.risk_model_digest != newer.risk_model_digest
     assert older.policy_revision != newer.policy_revision
     assert older.release_id != newer.release_id
     assert older.chain_revision == newer.chain_revision == chain_revision()
+    assert candidate.chain_revision == chain_named("chain-v2").revision != newer.chain_revision
 
 
 def test_every_pin_of_a_shipped_release_is_a_digest_or_a_versioned_name() -> None:
@@ -88,7 +92,7 @@ def test_no_artefact_ships_that_no_release_names() -> None:
 
 
 def test_the_shipped_releases_judge_differently() -> None:
-    older, newer = (one.release for one in shipped_releases(SHIPPED, image_digest=IMAGE))
+    older, newer = (one.release for one in shipped_releases(SHIPPED, image_digest=IMAGE)[:2])
     models = [
         load_risk_model(
             SHIPPED / "models" / f"{release.risk_model_digest[7:]}.json", release.risk_model_digest

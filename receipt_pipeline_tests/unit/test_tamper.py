@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from receipt_pipeline.chain.release import CHAIN_NAME_V1, shipped_releases
+from receipt_pipeline.chain.release import shipped_releases
 from receipt_pipeline.chain.risk import load_risk_model
 from receipt_pipeline.core.canonical import canonical_json
 from receipt_pipeline.training.content import Content, draw_content
@@ -81,5 +81,5 @@ def test_releases_are_written_for_the_models_that_were_learned(tmp_path: Path) -
     ]
     write_releases(tmp_path)
     shipped = shipped_releases(tmp_path, image_digest="sha256:" + "c" * 64)
-    assert [one.release.risk_model_digest for one in shipped] == digests
-    assert CHAIN_NAME_V1 in (tmp_path / "releases" / "2026-11.json").read_text()
+    assert [one.release.risk_model_digest for one in shipped] == [*digests, digests[1]]
+    assert "chain-v1" in (tmp_path / "releases" / "2026-11.json").read_text()

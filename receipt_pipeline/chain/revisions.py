@@ -1,0 +1,60 @@
+"""The chain revisions that this installation carries, side by side, each with its stages and its reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from receipt_pipeline.chain.fields import find_fields
+from receipt_pipeline.chain.ocr import OcrSettings
+from receipt_pipeline.chain.stages import (
+    READING_V1,
+    ReadingStages,
+    Stage,
+    chain_revision,
+    read_pages,
+    stages_v1,
+    stages_v2,
+)
+from receipt_pipeline.core.errors import IdentityMismatch
+from receipt_pipeline.core.reasons import IDENTITY_MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedChain:
+    """One chain by its name: how its stages are identified, how it reads, and how it finds the fields."""
+
+    name: str
+    settings: OcrSettings
+    stages: Callable[[OcrSettings | None], tuple[Stage, ...]]
+    reading: ReadingStages
+
+    @property
+    def revision(self) -> str:
+        """Return the digest that pins name this chain by."""
+        return chain_revision(self.stages(self.settings))
+
+
+def carried_chains() -> tuple[CarriedChain, ...]:
+    """Return every chain that can be loaded here, oldest first; an older one keeps its answers."""
+    return (
+        CarriedChain("chain-v1", OcrSettings(), stages_v1, READING_V1),
+        CarriedChain("chain-v2", OcrSettings(), stages_v2, ReadingStages(read_pages, find_fields)),
+    )
+
+
+def chain_named(name: str) -> CarriedChain:
+    """Return the chain of a release template. Raises IdentityMismatch: IDENTITY.MISSING.v1."""
+    return _only(name, lambda chain: chain.name)
+
+
+def chain_of_revision(revision: str) -> CarriedChain:
+    """Return the chain that pins name. Raises IdentityMismatch: IDENTITY.MISSING.v1."""
+    return _only(revision, lambda chain: chain.revision)
+
+
+def _only(wanted: str, key: Callable[[CarriedChain], str]) -> CarriedChain:
+    for chain in carried_chains():
+        if key(chain) == wanted:
+            return chain
+    raise IdentityMismatch(IDENTITY_MISSING, artefact="chain_revision", expected=wanted)

@@ -1,0 +1,100 @@
+"""Chain revisions side by side: the older one keeps its name, its revision and its answers."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from receipt_pipeline.chain.artefact import artefact_path
+from receipt_pipeline.chain.ocr import OcrSettings
+from receipt_pipeline.chain.policy import load_policy
+from receipt_pipeline.chain.release import MODELS_FOLDER, POLICIES_FOLDER, RELEASES_FOLDER
+from receipt_pipeline.chain.revisions import carried_chains, chain_named, chain_of_revision
+from receipt_pipeline.chain.risk import load_risk_model
+from receipt_pipeline.chain.stages import Chain, bind_stages, chain_revision
+from receipt_pipeline.core.errors import IdentityMismatch
+from receipt_pipeline_tests.fakes.scripted_ocr import ScriptedOcr
+from receipt_pipeline_tests.suite_results import PROJECT
+
+SHIPPED = PROJECT / "data"
+# Without library versions, so that a new library is a new revision but no changed chain.
+REVISION_V1 = "sha256:68f021f04f4250aaf98afe1f1807354b9f2ac030ee3e7c46f64c634e1ef42365"
+RECEIPTS_AND_OUTCOMES_V1 = {
+    "plain": (
+        "LUMBUNG PADI SDN BHD|12, JALAN KENANGA 3/4, 43000 KAJANG, SELANGOR.|DATE: 14/03/2018 12:41:52"
+        "|BOOK RM 25.45|TOTAL RM 25.45|CASH RM 30.00|CHANGE RM 4.55",
+        "sha256:c2b3dcd50c7ee63d30c3563e8843fdc733a3b49c99500658096dccc1bf096129",
+    ),
+    "german": (
+        "WALDMEISTER GMBH|MUEHLENWEG 4|10115 BERLIN|02.11.2024|BROT 3,20|MILCH 1,05|SUMME EUR 4,25|BAR 5,00"
+        "|RUECKGELD 0,75",
+        "sha256:3dfdc4929cbe74fc3242c37dfb00a2304194e16af19618af5048bc767c75a5ad",
+    ),
+    "doubtful": (
+        "THIRD BRIDGE DINER|03/04/2025|TEA 2.00|TOTAL 2.00|TIP|SUM",
+        "sha256:9c5727a5469099bbb9a8bfb53332e3ddb2683535c0d23d43b7f02f48826d7b01",
+    ),
+    "refund": (
+        "OLD KILN LTD|LONDON|5 MAY 2024|RETURN -39.95|TOTAL GBP -39.95|VISA -39.95",
+        "sha256:60f581ac083292c66e255d41889d451b938f1c15743bf8146efa9f26377d0c04",
+    ),
+}
+
+
+def loaded(chain: str, release: str, lines: list[str]) -> Chain:
+    """The chain of that name under a shipped release; its reader answers the lines."""
+    carried = chain_named(chain)
+    template = json.loads((SHIPPED / RELEASES_FOLDER / f"{release}.json").read_bytes())
+    model, policy = template["risk_model"], template["policy"]
+    return Chain(
+        bind_stages(
+            carried.stages(carried.settings),
+            engine=ScriptedOcr(pages=[lines]),
+            model=load_risk_model(artefact_path(SHIPPED / MODELS_FOLDER, model), model),
+            policy=load_policy(artefact_path(SHIPPED / POLICIES_FOLDER, policy), policy),
+            reading=carried.reading,
+        )
+    )
+
+
+def blank_picture() -> bytes:
+    """The bytes of a small blank scan; the scripted reader says what stands on it."""
+    buffer = io.BytesIO()
+    Image.new("L", (320, 320), 255).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_the_first_chain_keeps_its_revision_while_others_stand_beside_it() -> None:
+    first = chain_named("chain-v1")
+    assert chain_revision(first.stages(OcrSettings(versions=()))) == REVISION_V1
+    assert chain_of_revision(first.revision) == first
+
+
+@pytest.mark.parametrize("receipt", sorted(RECEIPTS_AND_OUTCOMES_V1))
+def test_the_first_chain_keeps_its_outcomes_to_the_byte(receipt: str) -> None:
+    text, digest = RECEIPTS_AND_OUTCOMES_V1[receipt]
+    chain = loaded("chain-v1", "2026-11", text.split("|"))
+    outcome = chain.classify(blank_picture(), duplicate_bytes=False, on_page=lambda: None)
+    assert outcome.outcome_digest == digest
+
+
+def test_every_carried_chain_has_a_name_and_a_revision_of_its_own() -> None:
+    chains = carried_chains()
+    assert [chain.name for chain in chains] == ["chain-v1", "chain-v2"]
+    assert len({chain.revision for chain in chains}) == len(chains)
+
+
+def test_a_template_that_names_an_unknown_chain_is_refused() -> None:
+    with pytest.raises(IdentityMismatch) as caught:
+        chain_named("chain-v0")
+    assert (caught.value.reason.code, caught.value.facts["expected"]) == ("IDENTITY.MISSING.v1", "chain-v0")
+
+
+def test_every_shipped_release_names_a_chain_that_is_carried() -> None:
+    templates = [json.loads(path.read_bytes()) for path in (SHIPPED / RELEASES_FOLDER).iterdir()]
+    assert {template["chain"] for template in templates} <= {chain.name for chain in carried_chains()}
+    assert Path(SHIPPED / RELEASES_FOLDER / "2026-12.json").exists()

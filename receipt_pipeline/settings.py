@@ -23,9 +23,11 @@ from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.principals import Role
 from receipt_pipeline.core.reasons import SETTING_INVALID
+from receipt_pipeline.core.rollout import Rollout, RolloutStage
 
 ALERTS_FILE = "alerts.toml"
 LIMIT_PREFIX = "RECEIPTS_LIMIT_"
+SERVES_ALL = Rollout()
 DAGSTER_SCHEMA = "dagster"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PACKAGE_ROOT = Path(__file__).resolve().parent
@@ -46,6 +48,7 @@ class Settings:
         drill_plan: JSON of a failure plan; refused unless drills are enabled.
         notify_command: the program that takes notifications; empty for files in the outbox.
         notify_capability: what that program offers when the end of a call is not known.
+        rollout: whom this installation serves while it takes over from an older system.
     """
 
     home: Path
@@ -62,6 +65,7 @@ class Settings:
     drill_plan: str
     notify_command: tuple[str, ...] = ()
     notify_capability: Capability = Capability.NEITHER
+    rollout: Rollout = SERVES_ALL
 
     @property
     def inbox(self) -> Path:
@@ -138,6 +142,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         drill_plan=env.get("RECEIPTS_DRILL_PLAN", ""),
         notify_command=_words(env, "RECEIPTS_NOTIFY_COMMAND"),
         notify_capability=_capability(env),
+        rollout=_rollout(env),
     )
 
 
@@ -183,6 +188,19 @@ def _capability(env: Mapping[str, str]) -> Capability:
     if given not in tuple(Capability):
         raise InputRefused(SETTING_INVALID, variable=variable, allowed=", ".join(Capability))
     return Capability(given)
+
+
+def _rollout(env: Mapping[str, str]) -> Rollout:
+    """Return the stage; a cohort without the stage that serves it, or the other way round, is a mistake."""
+    given = env.get("RECEIPTS_ROLLOUT") or RolloutStage.TRUTH
+    if given not in tuple(RolloutStage):
+        raise InputRefused(SETTING_INVALID, variable="RECEIPTS_ROLLOUT", allowed=", ".join(RolloutStage))
+    cohort = frozenset(
+        filter(None, (name.strip() for name in env.get("RECEIPTS_ROLLOUT_COHORT", "").split(",")))
+    )
+    if bool(cohort) != (given == RolloutStage.COHORT) or not all(map(NAME.fullmatch, cohort)):
+        raise InputRefused(SETTING_INVALID, variable="RECEIPTS_ROLLOUT_COHORT", stage=given)
+    return Rollout(RolloutStage(given), cohort)
 
 
 def _with_driver(url: str, driver: str) -> str:

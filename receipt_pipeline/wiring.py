@@ -106,6 +106,7 @@ class Rooms:
             status_location=status_document_location(self.settings.home),
             after_accept=tell,
             inbox_caller=self.settings.caller,
+            rollout=self.settings.rollout,
         )
 
     @cached_property

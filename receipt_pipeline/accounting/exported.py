@@ -18,7 +18,7 @@ from receipt_pipeline.ledger.effect_tables import (
     quarantine,
     review_tasks,
 )
-from receipt_pipeline.ledger.operation_tables import alert_deliveries, alerts
+from receipt_pipeline.ledger.operation_tables import alert_deliveries, alerts, imported_jobs
 from receipt_pipeline.ledger.tables import aliases, attempts, events, items, jobs, releases, submissions
 
 # A DECIMAL wide enough for any amount a scan can be misread into.
@@ -120,5 +120,6 @@ EXPORTED: tuple[ExportedTable, ...] = (
     _table(aliases),
     _table(alerts),
     _table(alert_deliveries),
+    _table(imported_jobs),
     _table(events),
 )

@@ -24,6 +24,7 @@ from receipt_pipeline.ledger.findings_objects import (
     success_without_object,
 )
 from receipt_pipeline.ledger.investigations import OPEN, RESOLVED, InvestigationKind, is_owned
+from receipt_pipeline.ledger.older_jobs import undecided_older_jobs
 from receipt_pipeline.ledger.open_questions import RECONCILER
 from receipt_pipeline.ledger.tables import events, items, jobs
 from receipt_pipeline.ledger.tenant_scope import TenantScope, read_scope
@@ -36,6 +37,7 @@ QUESTION_OF_FINDING: Mapping[str, frozenset[InvestigationKind]] = {
     "object_mismatch": frozenset({InvestigationKind.ALTERED_OBJECT}),
     "divergent": frozenset({InvestigationKind.DIVERGENT_OUTPUT}),
     "effect_gaps": frozenset({InvestigationKind.EFFECT_GAP, InvestigationKind.UNKNOWN_EFFECT}),
+    "imported_open": frozenset({InvestigationKind.IMPORTED_OPEN}),
 }
 # Settled by the fact alone; an answer is recorded, and changes nothing about them.
 FACT_FINDINGS = frozenset({"missing_terminal", "success_without_object", "object_mismatch"})
@@ -131,6 +133,7 @@ def read_facts(
     for name, ids in listed.items():
         shows = scope.shows_key if name == "object_without_success" else scope.shows_job
         listed[name] = [entry for entry in ids if shows(entry)]
+    listed["imported_open"] = undecided_older_jobs(tx, tenant)
     asked = select(investigations).order_by(investigations.c.opened_at, investigations.c.investigation_id)
     questions = [row for row in tx.rows(asked) if scope.shows_question(row)]
     findings = listed | {"missing_terminal": list(unresolved), "unresolved_items": sorted(unanswered)}

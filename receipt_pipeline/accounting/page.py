@@ -30,7 +30,10 @@ QUERIES: Mapping[str, str] = {
         " FROM jobs j CROSS JOIN report_info r WHERE j.state = 'accepted' ORDER BY age_s"
     ),
     "truth": "SELECT * FROM time_to_reconciled_truth",
-    "newest": f"SELECT * FROM job_report ORDER BY submitted_at DESC, job_id LIMIT {NEWEST_SHOWN_MAX}",
+    "newest": (
+        "SELECT * FROM job_report WHERE origin = 'here'"
+        f" ORDER BY submitted_at DESC, job_id LIMIT {NEWEST_SHOWN_MAX}"
+    ),
 }
 
 

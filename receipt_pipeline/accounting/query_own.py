@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import duckdb
 
+# The tables that say whose each job is.
+WITH_TENANT = ("jobs", "imported_jobs")
 # Names of releases and principals are no tenant's; every other table without an owner stays empty.
 OF_NOBODY = frozenset({"releases", "aliases", "active_principals"})
 
 
 def holds_others(report: duckdb.DuckDBPyConnection, tenant: str) -> bool:
     """Tell whether the published report holds jobs of another tenant."""
-    found = report.execute("SELECT count(*) FROM jobs WHERE tenant <> ?", [tenant]).fetchone()
-    return bool(found and found[0])
+    ids = " UNION ALL ".join(f"SELECT job_id FROM {table} WHERE tenant <> ?" for table in WITH_TENANT)
+    return report.execute(f"{ids} LIMIT 1", [tenant] * len(WITH_TENANT)).fetchone() is not None
 
 
 def own_part(report: duckdb.DuckDBPyConnection, tenant: str) -> duckdb.DuckDBPyConnection:
@@ -23,7 +25,7 @@ def own_part(report: duckdb.DuckDBPyConnection, tenant: str) -> duckdb.DuckDBPyC
         condition = _condition(report, name)
         if condition is None:
             continue
-        given = [tenant] if "?" in condition else []
+        given = [tenant] * condition.count("?")
         own = report.sql(f'SELECT * FROM "{name}" WHERE {condition}', params=given).to_arrow_table()
         part.register("own_rows", own)
         part.execute(f'INSERT INTO "{name}" SELECT * FROM own_rows')
@@ -64,7 +66,8 @@ def _condition(report: duckdb.DuckDBPyConnection, table: str) -> str | None:
         ).fetchall()
     }
     if "job_id" in columns:
-        return "job_id IN (SELECT job_id FROM jobs WHERE tenant = ?)"
+        ids = " UNION ALL ".join(f"SELECT job_id FROM {own} WHERE tenant = ?" for own in WITH_TENANT)
+        return f"job_id IN ({ids})"
     if "tenant" in columns:
         return "tenant = ?"
     return "true" if table in OF_NOBODY else None

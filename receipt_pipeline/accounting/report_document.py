@@ -17,6 +17,8 @@ from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.ledger.alerts import open_alerts
 from receipt_pipeline.ledger.effect_tables import consumed, deliveries, effects, review_tasks
 from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.investigations import OPEN
+from receipt_pipeline.ledger.older_jobs import count_older_jobs
 from receipt_pipeline.ledger.tables import attempts, jobs
 from receipt_pipeline.ledger.tenant_scope import TenantScope
 
@@ -68,6 +70,8 @@ def build_document(tx: LedgerTransaction, facts: Facts) -> dict[str, Any]:
         "notifications": _notifications(tx, facts.scope),
         "consumer": _consumer(tx, facts.scope),
         "time_to_completion_s": _completion(tx, facts),
+        "imported": _imported(tx, facts),
+        "imported_open": facts.listed["imported_open"],
         "investigations": [_question(row) for row in facts.questions],
         "alerts": [_alert(row) for row in open_alerts(tx)],
         "state": verdict.state.value,
@@ -77,6 +81,23 @@ def build_document(tx: LedgerTransaction, facts: Facts) -> dict[str, Any]:
         "cutoff": (facts.snapshot.cutoff or facts.snapshot.as_of).isoformat(),
         "seq": facts.snapshot.seq,
     }
+
+
+def _imported(tx: LedgerTransaction, facts: Facts) -> dict[str, Any]:
+    """Count an older system's jobs: total = terminal + decided + open; none of them is among the accepted.
+
+    `decided` are those whose question a person has answered; `classes` are the older system's word.
+    """
+    classes: Counter[str] = Counter()
+    counts = Counter({"total": 0, "terminal": 0, "decided": 0, "open": 0})
+    for row in count_older_jobs(tx, facts.scope.tenant):
+        counts["total"] += row["jobs"]
+        if row["terminal_class"] is not None:
+            counts["terminal"] += row["jobs"]
+            classes[row["terminal_class"]] += row["jobs"]
+        else:
+            counts["open" if row["question"] == OPEN else "decided"] += row["jobs"]
+    return {**counts, "classes": dict(sorted(classes.items()))}
 
 
 def _alert(row: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from receipt_pipeline.core.reasons import FIELD_INVALID
 from receipt_pipeline.core.receipt_audiences import Audience
 from receipt_pipeline.core.receipt_text import render_receipt
 from receipt_pipeline.effects.read_rejections import rejections_csv
+from receipt_pipeline.ledger.older_jobs import IMPORTED_PREFIX
 from receipt_pipeline.ledger.status import AUDIENCES
 
 SUBMISSION_PREFIX = "sub_"
@@ -40,6 +41,9 @@ def status(
     if as_json:
         print_json(document)
         return
+    if job.startswith(IMPORTED_PREFIX):
+        _show_sections(document)
+        return
     public = document.get("status", document)
     if audience != Audience.SUPPORT:
         epoch = document["lease"]["epoch"] if audience == Audience.ENGINEERING else None
@@ -59,7 +63,11 @@ def status(
 def _show_submission(document: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(document)
-        return
+    else:
+        _show_sections(document)
+
+
+def _show_sections(document: dict[str, Any]) -> None:
     for name, value in document.items():
         people.print(Text.assemble((name, "bold"), f": {plain(value)}"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.item_classes import ItemClass
@@ -38,10 +38,10 @@ def _line(item_id: str, source_name: str, code: str) -> dict[str, str]:
     return dict(zip(COLUMNS, (item_id, source_name, code, meaning, next_step), strict=True))
 
 
-def rejections_csv(lines: Iterable[Mapping[str, str]]) -> str:
+def rejections_csv(lines: Iterable[Mapping[str, str]], columns: Sequence[str] = COLUMNS) -> str:
     """Return the list as CSV with a header; texts that a spreadsheet would run begin with an apostrophe."""
     target = io.StringIO()
-    writer = csv.DictWriter(target, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(target, columns, lineterminator="\n")
     writer.writeheader()
     for line in lines:
         writer.writerow({name: _inert(text) for name, text in line.items()})

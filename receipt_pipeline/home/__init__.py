@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 
 from receipt_pipeline.home.account import CHECK_ASSETS as CHECK_ASSETS
-from receipt_pipeline.home.operations import OperationOrders
+from receipt_pipeline.home.rollout import RolloutOrders
 from receipt_pipeline.settings import Settings
 from receipt_pipeline.wiring import open_rooms
 
 
-class Services(OperationOrders):
+class Services(RolloutOrders):
     """The rooms of one home, with every question and order that a door may put."""
 
 

@@ -246,6 +246,7 @@ class _Commit:
                 limits=limits,
                 stored=stored,
                 family=self.family,
+                shadow=intake.rollout.is_shadow(self.principal.caller),
             )
             hold_objects(tx, keys, holder=job["job_id"], hold_kind=HOLD_OF_JOB)
         else:

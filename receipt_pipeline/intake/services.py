@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.rollout import Rollout
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.objects.store import ObjectStore
 
+SERVES_ALL = Rollout()
 SCAN_SIZE_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -27,6 +29,7 @@ class Intake:
         after_accept: called with the job id after each acceptance commits and before it is answered;
             it writes the status document, so that the status location resolves at once.
         inbox_caller: on whose account files of the drop folder are submitted.
+        rollout: whose jobs are only worked and compared while an older system still serves.
     """
 
     ledger: Ledger
@@ -36,6 +39,7 @@ class Intake:
     status_location: Callable[[str, str], str]
     after_accept: Callable[[str], None] = tell_nobody
     inbox_caller: str = "drop-folder"
+    rollout: Rollout = SERVES_ALL
     scan_size_bytes_max: int = SCAN_SIZE_BYTES_MAX
 
     @property

@@ -43,6 +43,18 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,15}")
 
 
 @dataclass(frozen=True, slots=True)
+class TableShape:
+    """Which columns a table may have, of which it must have one each, and whose cells are whole numbers."""
+
+    known: frozenset[str]
+    required: tuple[tuple[str, ...], ...]
+    numbers: frozenset[str]
+
+
+BATCH_SHAPE = TableShape(COLUMNS, REQUIRED_COLUMNS, NUMBER_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
 class RawRow:
     """One row before it is judged: its value, where it stands, or why it cannot be read."""
 
@@ -64,7 +76,7 @@ def read_json_lines(data: bytes, rows_max: int) -> Iterator[RawRow]:
             yield RawRow(pointer, None, line, refusal)
 
 
-def read_csv(data: bytes, rows_max: int) -> Iterator[RawRow]:
+def read_csv(data: bytes, rows_max: int, shape: TableShape = BATCH_SHAPE) -> Iterator[RawRow]:
     """Yield the rows of a CSV with a header; a byte-order mark, CRLF and `;` or tab are understood.
 
     Raises:
@@ -76,19 +88,19 @@ def read_csv(data: bytes, rows_max: int) -> Iterator[RawRow]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
-        _check_header(header)
+        _check_header(header, shape)
         at = 0
         for cells in reader:
             if not any(cell.strip() for cell in cells):
                 continue
             _bounded(at + 1, rows_max)
-            yield _from_cells(f"/rows/{at}", header, cells, reader.line_num)
+            yield _from_cells(f"/rows/{at}", header, cells, reader.line_num, shape)
             at += 1
     except csv.Error as error:
         raise InputRefused(FIELD_INVALID, pointer="/rows", line=reader.line_num, expected="CSV") from error
 
 
-def read_parquet(data: bytes, rows_max: int) -> Iterator[RawRow]:
+def read_parquet(data: bytes, rows_max: int, shape: TableShape = BATCH_SHAPE) -> Iterator[RawRow]:
     """Yield the rows of a Parquet table; sizes are checked before anything is decompressed."""
     try:
         table_file = pq.ParquetFile(io.BytesIO(data))
@@ -99,7 +111,7 @@ def read_parquet(data: bytes, rows_max: int) -> Iterator[RawRow]:
             raise InputRefused(
                 MANIFEST_TOO_LARGE, size_bytes=size_bytes, size_bytes_max=DOCUMENT_SIZE_BYTES_MAX
             )
-        _check_header(list(table_file.schema_arrow.names))
+        _check_header(list(table_file.schema_arrow.names), shape)
         rows = table_file.read().to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputRefused(MANIFEST_ENCODING, tried="parquet") from error
@@ -108,25 +120,25 @@ def read_parquet(data: bytes, rows_max: int) -> Iterator[RawRow]:
         yield RawRow(f"/rows/{at}", _nested(given))
 
 
-def _check_header(header: list[str]) -> None:
+def _check_header(header: list[str], shape: TableShape) -> None:
     for name in header:
         if header.count(name) > 1:
             raise InputRefused(MANIFEST_DUPLICATE_KEY, pointer="/header" + part(name))
-        if name not in COLUMNS:
+        if name not in shape.known:
             raise InputRefused(FIELD_UNKNOWN, pointer="/header" + part(name))
-    for names in REQUIRED_COLUMNS:
+    for names in shape.required:
         if not set(names) & set(header):
             raise InputRefused(FIELD_MISSING, pointer="/header" + part(names[0]))
 
 
-def _from_cells(pointer: str, header: list[str], cells: list[str], line: int) -> RawRow:
+def _from_cells(pointer: str, header: list[str], cells: list[str], line: int, shape: TableShape) -> RawRow:
     if len(cells) > len(header):
         refusal = InputRefused(FIELD_INVALID, pointer=pointer, cells=len(cells), columns=len(header))
         return RawRow(pointer, None, line, refusal)
     given: dict[str, Any] = {
         name: cell.strip() for name, cell in zip(header, cells, strict=False) if cell.strip()
     }
-    for name in NUMBER_COLUMNS & given.keys():
+    for name in shape.numbers & given.keys():
         if _NUMBER.fullmatch(given[name]):
             given[name] = int(given[name])
     return RawRow(pointer, _nested(given), line)

@@ -10,12 +10,19 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import insert, select
 
+from receipt_pipeline.core.effect_lifecycle import EffectDemand
 from receipt_pipeline.core.envelope import ITEM_SECONDS_MIN, JobLimits, JobRequest, differing_fields
 from receipt_pipeline.core.errors import InputRefused, KeyConflict
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.job_lifecycle import JobState, Phase
 from receipt_pipeline.core.pins import Pins, decision_id
-from receipt_pipeline.core.reasons import CUTOFF_PASSED, KEY_CONFLICT, LIMIT_TOO_SHORT, LIMITS_ALIKE
+from receipt_pipeline.core.reasons import (
+    CUTOFF_PASSED,
+    KEY_CONFLICT,
+    LIMIT_TOO_SHORT,
+    LIMITS_ALIKE,
+    ROLLOUT_SHADOW,
+)
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.releases import resolve_release
@@ -68,11 +75,15 @@ def insert_job(
     limits: JobLimits,
     stored: Sequence[StoredItem],
     family: Lineage = Lineage(),
+    shadow: bool = False,
 ) -> dict[str, Any]:
     """Write the accepted job with frozen pins, deadlines and evidence of repetition.
 
     The alias is resolved here, once, inside the caller's transaction. A concurrent winner of the
     same key makes the insert raise IntegrityError; the caller then answers as a replay.
+
+    Args:
+        shadow: an older system serves the caller: whatever the request asks for, no effect leaves.
 
     Raises:
         InputRefused: RELEASE.* or CUTOFF.PASSED.v1.
@@ -94,6 +105,7 @@ def insert_job(
             | {"job_id": job_id, "tenant": tenant, "caller": caller, "lineage": family.lineage or job_id}
             | {"items_requested": len(stored), "submitted_at": now, "queue_deadline": deadline}
             | {"warnings": _warnings(request, len(stored))}
+            | (_shadowed(request, len(stored)) if shadow else {})
         )
     )
     evidence = find_earlier(
@@ -131,6 +143,11 @@ def _job_values(
         "phase": Phase.QUEUED,
         "parent_job_id": family.parent_job_id,
     }
+
+
+def _shadowed(request: JobRequest, count: int) -> dict[str, Any]:
+    codes = [*_warnings(request, count), ROLLOUT_SHADOW.code]
+    return {"notification": EffectDemand.NONE, "review_tasks": EffectDemand.NONE, "warnings": codes}
 
 
 def _warnings(request: JobRequest, count: int) -> list[str]:
@@ -205,6 +222,8 @@ def find_earlier(
             .where(items.c.tenant == tenant)
             .where(items.c.sha256.in_(digests[start : start + INSERT_BATCH_MAX]))
             .where(jobs.c.lineage != (lineage or ""))
+            # Nothing of a shadow was sent on: it makes no later request a repetition.
+            .where(sa.cast(jobs.c.warnings, sa.Text).not_like(f"%{ROLLOUT_SHADOW.code}%"))
             .where(
                 sa.or_(
                     sa.and_(

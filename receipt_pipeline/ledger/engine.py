@@ -211,6 +211,21 @@ class Ledger:
                 raise _unavailable(error) from error
             raise
 
+    def roll_back(self, revision: str) -> list[str]:
+        """Take the schema back to an earlier revision, in one transaction; returns the dropped tables.
+
+        Raises:
+            InputRefused: FIELD.INVALID.v1 for what is no earlier revision.
+        """
+        from receipt_pipeline.ledger.migrate import downgrade
+
+        with self._connected(read_only=False) as connection:
+            before = set(sa.inspect(connection).get_table_names())
+            downgrade(connection, revision)
+            connection.commit()
+        with self._connected(read_only=True) as connection:
+            return sorted(before - set(sa.inspect(connection).get_table_names()))
+
     def overwrite_deleted(self) -> None:
         """Let no file keep what was deleted: SQLite's log goes into the database and is emptied.
 

@@ -37,6 +37,7 @@ class InvestigationKind(StrEnum):
     MISSING_TERMINAL = "missing_terminal"
     UNBALANCED = "unbalanced"
     ATTEMPTS_BEYOND_BUDGET = "attempts_beyond_budget"
+    IMPORTED_OPEN = "imported_open"
 
 
 OPEN = "open"
@@ -55,12 +56,14 @@ def open_investigation(
     limits: ServiceLimits,
     evidence: Mapping[str, Any] | None = None,
     again: str = "",
+    tenant: str = "",
 ) -> str:
     """Open one investigation per (kind, subject) with owner and deadline; returns its id.
 
     Asking again returns the first one, open or resolved: a settled question is not reopened
     without new evidence, which makes a new subject. `again` names that evidence: where the first
-    question is resolved, it is asked once more as `<subject>#<again>`.
+    question is resolved, it is asked once more as `<subject>#<again>`. `tenant` is whose it is where no
+    job of this ledger says so.
     """
     known = _known(tx, kind, subject)
     if known is not None and known["state"] == RESOLVED and again:
@@ -94,7 +97,7 @@ def open_investigation(
         tx,
         EventKind.INVESTIGATION_OPENED,
         job_id=job_id,
-        tenant=job["tenant"] if job else "",
+        tenant=job["tenant"] if job else tenant,
         investigation_id=investigation_id,
         investigation_kind=kind.value,
         owner=owner,

@@ -50,6 +50,8 @@ class EventKind(StrEnum):
     ALERT_RESOLVED = "alert_resolved"
     ALERT_LINKED = "alert_linked"
     SUBMITTER_CHANGED = "submitter_changed"
+    IMPORTED = "imported"
+    IMPORT_ENDED = "import_ended"
     CLASSIFIED_AT_ONCE = "classified_at_once"
 
 

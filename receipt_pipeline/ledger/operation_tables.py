@@ -1,11 +1,11 @@
-"""Tables of what operators are warned of, over which channels, and how much each submitter may hand in."""
+"""Tables of warnings and their channels, of submitters' quotas, and of jobs that an older system ran."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
-from sqlalchemy import Column, ForeignKey, Index, Integer, String, Table
+from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, String, Table
 
-from receipt_pipeline.ledger.columns import UtcMicros
+from receipt_pipeline.ledger.columns import Sequence64, UtcMicros
 from receipt_pipeline.ledger.tables import metadata
 
 alerts = Table(
@@ -60,4 +60,33 @@ submitters = Table(
     Column("added_at", UtcMicros, nullable=False),
     Column("changed_by", String, nullable=False),
     Column("changed_at", UtcMicros, nullable=False),
+)
+
+imported_jobs = Table(
+    "imported_jobs",
+    metadata,
+    Column("job_id", String, primary_key=True),
+    Column("tenant", String, nullable=False),
+    Column("origin", String, nullable=False),
+    Column("external_id", String, nullable=False),
+    Column("caller", String, nullable=False),
+    Column("idempotency_key", String),
+    Column("items_requested", Integer, nullable=False),
+    Column("state_as_written", String, nullable=False),
+    Column("terminal_class", String),
+    Column("decision", String),
+    Column("reason_code", String, nullable=False),
+    Column("submitted_at", UtcMicros, nullable=False),
+    Column("ended_at", UtcMicros),
+    Column("row_digest", String, nullable=False),
+    Column("investigation_id", String),
+    Column("imported_by", String, nullable=False),
+    Column("imported_at", UtcMicros, nullable=False),
+    Column("latest_seq", Sequence64, nullable=False, server_default="0"),
+    sa.UniqueConstraint("tenant", "origin", "external_id"),
+    # Each has a class or a question: nothing is taken over without an answer.
+    CheckConstraint("terminal_class IS NOT NULL OR investigation_id IS NOT NULL", name="classed_or_asked"),
+    CheckConstraint("(terminal_class IS NULL) = (ended_at IS NULL)", name="class_has_end"),
+    CheckConstraint("items_requested > 0", name="some_items"),
+    Index("ix_imported_jobs_tenant_idempotency_key", "tenant", "idempotency_key"),
 )

@@ -15,7 +15,12 @@ from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState, Phase
 from receipt_pipeline.core.pins import Pins
-from receipt_pipeline.core.reasons import RESULT_QUARANTINED, RETRY_JOB_OPEN, UPLOAD_UNKNOWN
+from receipt_pipeline.core.reasons import (
+    RESULT_QUARANTINED,
+    RETRY_JOB_OPEN,
+    ROLLOUT_SHADOW,
+    UPLOAD_UNKNOWN,
+)
 from receipt_pipeline.ledger.accept import Lineage, StoredItem, find_replay, insert_job
 from receipt_pipeline.ledger.effect_tables import investigations
 from receipt_pipeline.ledger.engine import LedgerTransaction
@@ -128,6 +133,7 @@ def accept_child(
         limits=frozen_limits(parent),
         stored=[StoredItem(**{name: item[name] for name in StoredItem.__slots__}) for item in touched],
         family=Lineage(parent_job_id=parent["job_id"], lineage=parent["lineage"]),
+        shadow=ROLLOUT_SHADOW.code in parent["warnings"],
     )
     assert Pins.from_document(child) == Pins.from_document(parent), "a retry keeps its pins"
     append_event(

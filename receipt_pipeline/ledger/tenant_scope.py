@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, select, true
+from sqlalchemy import ColumnElement, CompoundSelect, select, true, union_all
 
 from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.operation_tables import imported_jobs
 from receipt_pipeline.ledger.tables import jobs
 
 _SET_ASIDE, _SCANS, _RESULTS = "set-aside/", "scans/", "results/"
@@ -48,15 +49,23 @@ class TenantScope:
         """Return the condition that a row's job is not another tenant's."""
         if self.tenant is None:
             return true()
-        return job_id.not_in(select(jobs.c.job_id).where(jobs.c.tenant != self.tenant))
+        return job_id.not_in(_ids_of_others(self.tenant))
 
 
 WHOLE = TenantScope()
+
+
+def _ids_of_others(tenant: str) -> CompoundSelect[Any]:
+    """Select the ids of the other tenants' jobs, those that an older system ran among them."""
+    return union_all(
+        select(jobs.c.job_id).where(jobs.c.tenant != tenant),
+        select(imported_jobs.c.job_id).where(imported_jobs.c.tenant != tenant),
+    )
 
 
 def read_scope(tx: LedgerTransaction, tenant: str | None) -> TenantScope:
     """Return what a tenant may see; without a tenant, everything."""
     if tenant is None:
         return WHOLE
-    others = tx.execute(select(jobs.c.job_id).where(jobs.c.tenant != tenant)).scalars()
+    others = tx.execute(_ids_of_others(tenant)).scalars()
     return TenantScope(tenant, frozenset(str(job_id) for job_id in others))

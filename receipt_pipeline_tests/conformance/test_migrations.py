@@ -18,7 +18,7 @@ from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.tables import metadata
 
 PROCESSES = 2
-HEAD = "0004"
+HEAD = "0005"
 
 assert effect_tables.effects.metadata is operation_tables.alerts.metadata is metadata
 

@@ -30,6 +30,10 @@ PROVEN_BY = {
     "receipts drill": "receipt_pipeline_tests/e2e/test_drill.py",
     "receipts drill --story lease-theft": "receipt_pipeline_tests/e2e/test_lease_theft_drill.py",
 }
+OLDER_JOBS = """external_id,state,submitted_at,ended_at,items,caller,idempotency_key,decision
+8812,DONE,2026-11-27T08:00:00Z,2026-11-27T08:03:10Z,3,kim,expenses-2026-11-27,review
+8813,parked,2026-11-27T08:10:00Z,,1,kim,,
+"""
 SHORT_COMMANDS = [command for command in documented("console") if command.text not in PROVEN_BY]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(COMMAND_S_MAX * 4)]
@@ -137,6 +141,11 @@ def tomorrow(_home: ReadersHome) -> str:
     return (dt.datetime.now(dt.UTC) + dt.timedelta(days=1)).isoformat()
 
 
+def an_earlier_revision(_home: ReadersHome) -> str:
+    """Return the schema that knew no imported jobs."""
+    return "0004"
+
+
 PLACEHOLDERS: dict[str, Callable[[ReadersHome], str]] = {
     "JOB": a_succeeded_job,
     "JOB2": a_waiting_job,
@@ -149,6 +158,7 @@ PLACEHOLDERS: dict[str, Callable[[ReadersHome], str]] = {
     "OLDER_RELEASE": an_older_release,
     "DECISION": an_open_task,
     "TOMORROW": tomorrow,
+    "REVISION": an_earlier_revision,
 }
 
 
@@ -167,6 +177,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> ReadersHome:
     (folder / "expenses.json").write_text(json.dumps(manifest))
     (folder / "corrected.json").write_text(json.dumps(manifest | {"idempotency_key": "corrected"}))
     shutil.copytree(SAMPLES, folder / "data" / "samples")
+    (folder / "older-jobs.csv").write_text(OLDER_JOBS)
     home = ReadersHome(folder)
     home.stands_for("JOB")
     home.answer("report")

@@ -276,8 +276,9 @@ COMMENT ON COLUMN account_findings.deadline_at IS 'time by which it is due';
 COMMENT ON COLUMN account_findings.owned IS 'whether its owner is active and the deadline has not passed';
 COMMENT ON COLUMN account_findings.answered IS 'whether a person has recorded a decision';
 
-COMMENT ON VIEW job_report IS 'one row per job: identity, pins, outcome, effects, times';
+COMMENT ON VIEW job_report IS 'one row per job: identity, pins, outcome, effects, times; and one per imported job';
 COMMENT ON COLUMN job_report.job_id IS 'id of the job';
+COMMENT ON COLUMN job_report.origin IS 'here, or the older system whose word an imported row is';
 COMMENT ON COLUMN job_report.tenant IS 'tenant that owns the job';
 COMMENT ON COLUMN job_report.caller IS 'principal who submitted it';
 COMMENT ON COLUMN job_report.idempotency_key IS 'the caller''s key; unique within the tenant';
@@ -399,3 +400,35 @@ COMMENT ON COLUMN costs.notification_sends IS 'sends of notifications, whatever 
 COMMENT ON COLUMN costs.repeated_notifications IS 'notifications received late, twice or in conflict';
 COMMENT ON COLUMN costs.evidence_rows_per_item IS 'events written per accepted item';
 COMMENT ON COLUMN costs.evidence_bytes_per_item IS 'bytes of events written per accepted item';
+
+COMMENT ON TABLE imported_jobs IS 'one row per job that an older system ran; its word, verified by nothing here';
+COMMENT ON COLUMN imported_jobs.job_id IS 'id of the record here';
+COMMENT ON COLUMN imported_jobs.tenant IS 'tenant that owns the job';
+COMMENT ON COLUMN imported_jobs.origin IS 'name of the older system';
+COMMENT ON COLUMN imported_jobs.external_id IS 'what the older system calls the job';
+COMMENT ON COLUMN imported_jobs.caller IS 'who submitted it there, empty where that is not told';
+COMMENT ON COLUMN imported_jobs.idempotency_key IS 'key under which the same request was handed in here too';
+COMMENT ON COLUMN imported_jobs.items_requested IS 'its items';
+COMMENT ON COLUMN imported_jobs.state_as_written IS 'its state in the older system''s own word';
+COMMENT ON COLUMN imported_jobs.terminal_class IS 'what that word means here; empty for a job that had not ended';
+COMMENT ON COLUMN imported_jobs.decision IS 'the older system''s decision: clear, or review when any item went there';
+COMMENT ON COLUMN imported_jobs.reason_code IS 'on whose word the class stands, or that the job was open';
+COMMENT ON COLUMN imported_jobs.submitted_at IS 'time of submission there';
+COMMENT ON COLUMN imported_jobs.ended_at IS 'time at which it ended there';
+COMMENT ON COLUMN imported_jobs.row_digest IS 'digest of the imported row; an equal row changes nothing';
+COMMENT ON COLUMN imported_jobs.investigation_id IS 'question that was asked because the job had not ended';
+COMMENT ON COLUMN imported_jobs.imported_by IS 'who imported it';
+COMMENT ON COLUMN imported_jobs.imported_at IS 'time of the import';
+COMMENT ON COLUMN imported_jobs.latest_seq IS 'newest event of the record';
+
+COMMENT ON VIEW rollout_comparison IS 'requests that two systems were given: what each came to, and whether they agree';
+COMMENT ON COLUMN rollout_comparison.tenant IS 'tenant that owns the request';
+COMMENT ON COLUMN rollout_comparison.origin IS 'name of the older system';
+COMMENT ON COLUMN rollout_comparison.idempotency_key IS 'key under which both were given the request';
+COMMENT ON COLUMN rollout_comparison.older_job_id IS 'record of the older system''s job, empty when it has none';
+COMMENT ON COLUMN rollout_comparison.job_id IS 'job of this product, empty when it has none';
+COMMENT ON COLUMN rollout_comparison.older_class IS 'class by the older system''s word';
+COMMENT ON COLUMN rollout_comparison.terminal_class IS 'class here';
+COMMENT ON COLUMN rollout_comparison.older_decision IS 'decision there, where it was told';
+COMMENT ON COLUMN rollout_comparison.decision IS 'decision here: clear, or review when any item went there';
+COMMENT ON COLUMN rollout_comparison.verdict IS 'agree, differ, open, missing here or missing there';

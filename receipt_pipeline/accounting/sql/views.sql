@@ -43,7 +43,7 @@ WITH scope AS (
 ), held AS (
     SELECT DISTINCT job_id FROM quarantine WHERE state = 'open'
 )
-SELECT j.job_id, j.tenant, j.caller, j.idempotency_key, j.fingerprint,
+SELECT j.job_id, 'here' AS origin, j.tenant, j.caller, j.idempotency_key, j.fingerprint,
        j.release_id, j.image_digest, j.chain_revision, j.feature_contract, j.risk_model_digest, j.policy_revision,
        scope.input_digests, scope.input_bytes,
        j.state, j.terminal_class, j.reason_code, j.phase,
@@ -91,7 +91,51 @@ LEFT JOIN tasks ON tasks.job_id = j.job_id
 LEFT JOIN asked ON asked.job_id = j.job_id
 LEFT JOIN held ON held.job_id = j.job_id
 LEFT JOIN output_checks o ON o.object_key = j.result_key
-LEFT JOIN effects n ON n.job_id = j.job_id AND n.kind = 'notification';
+LEFT JOIN effects n ON n.job_id = j.job_id AND n.kind = 'notification'
+UNION ALL BY NAME
+-- What an older system ran: its word, told apart by origin and state. Nothing of it was verified here.
+SELECT m.job_id, m.origin, m.tenant, m.caller, m.idempotency_key,
+       'imported' AS state, m.terminal_class, m.reason_code, m.items_requested,
+       0 AS attempts, FALSE AS retried, 0 AS model_invocations,
+       'not verified here' AS output_check, 'sent by ' || m.origin AS notification_state,
+       0 AS deliveries, 0 AS drops, 0 AS refusals, FALSE AS delivered_late,
+       0 AS review_tasks, 0 AS open_review_tasks, 0 AS duplicate_events, 0 AS conflicting_events, 0 AS late_events,
+       coalesce(asked.open_investigations, 0) AS open_investigations, FALSE AS quarantined,
+       m.submitted_at, m.ended_at AS terminal_at,
+       epoch_us(m.ended_at - m.submitted_at) / 1e6 AS total_s,
+       'SELECT * FROM events WHERE job_id = ''' || m.job_id || ''' ORDER BY seq' AS evidence_query
+FROM imported_jobs m
+LEFT JOIN asked ON asked.job_id = m.job_id;
+
+CREATE VIEW rollout_comparison AS
+WITH there AS (
+    SELECT * FROM imported_jobs WHERE idempotency_key IS NOT NULL
+), span AS (
+    SELECT tenant, origin, min(submitted_at) AS first_at, max(submitted_at) AS last_at FROM there GROUP BY ALL
+), here AS (
+    SELECT job_id, tenant, idempotency_key, submitted_at, terminal_class,
+           CASE WHEN sent_to_review > 0 THEN 'review' WHEN classified + unchanged > 0 THEN 'clear' END AS decision
+    FROM job_report WHERE origin = 'here'
+), paired AS (
+    SELECT t.tenant, t.origin, t.idempotency_key, t.job_id AS older_job_id, h.job_id,
+           t.terminal_class AS older_class, h.terminal_class, t.decision AS older_decision, h.decision
+    FROM there t LEFT JOIN here h ON h.tenant = t.tenant AND h.idempotency_key = t.idempotency_key
+    UNION ALL BY NAME
+    SELECT s.tenant, s.origin, h.idempotency_key, h.job_id, h.terminal_class, h.decision
+    FROM here h JOIN span s ON s.tenant = h.tenant AND h.submitted_at BETWEEN s.first_at AND s.last_at
+    WHERE NOT EXISTS (
+        SELECT 1 FROM there t
+        WHERE t.tenant = h.tenant AND t.origin = s.origin AND t.idempotency_key = h.idempotency_key
+    )
+)
+SELECT tenant, origin, idempotency_key, older_job_id, job_id, older_class, terminal_class, older_decision, decision,
+       CASE WHEN job_id IS NULL THEN 'missing here'
+            WHEN older_job_id IS NULL THEN 'missing there'
+            WHEN older_class IS NULL OR terminal_class IS NULL THEN 'open'
+            WHEN older_class <> terminal_class OR older_decision <> decision THEN 'differ'
+            ELSE 'agree' END AS verdict
+FROM paired
+ORDER BY tenant, origin, idempotency_key;
 
 CREATE VIEW unresolved_investigations AS
 SELECT i.investigation_id, i.job_id, i.kind, i.owner, i.escalation, i.opened_at, i.deadline_at,
@@ -116,6 +160,7 @@ SELECT coalesce(terminal_class, 'open') AS terminal_class,
        round(100.0 * count(*) FILTER (sent_to_review > 0 OR open_investigations > 0) / count(*), 1)::DOUBLE
            AS needing_people_percent
 FROM job_report
+WHERE origin = 'here'
 GROUP BY ALL
 ORDER BY terminal_class;
 
@@ -170,4 +215,5 @@ SELECT r.job_id, r.tenant, r.caller, r.submitted_at, r.terminal_class, r.items_r
 FROM job_report r
 LEFT JOIN worked w ON w.job_id = r.job_id
 LEFT JOIN written e ON e.job_id = r.job_id
-LEFT JOIN read_again a ON a.job_id = r.job_id;
+LEFT JOIN read_again a ON a.job_id = r.job_id
+WHERE r.origin = 'here';

@@ -3,6 +3,7 @@
 from receipt_pipeline.core.reasons.declared import REASONS as REASONS
 from receipt_pipeline.core.reasons.declared import Reason as Reason
 from receipt_pipeline.core.reasons.declared import Remedy as Remedy
+from receipt_pipeline.core.reasons.imports import *  # noqa: F403
 from receipt_pipeline.core.reasons.jobs import *  # noqa: F403
 from receipt_pipeline.core.reasons.operations import *  # noqa: F403
 from receipt_pipeline.core.reasons.repairs import *  # noqa: F403

@@ -1,0 +1,289 @@
+"""A file of an older system's jobs: every row is accounted for, and the same file again changes nothing."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from receipt_pipeline.cli import opening
+from receipt_pipeline.cli.main import app
+from receipt_pipeline.core.errors import InputRefused, NotAllowed
+from receipt_pipeline.core.older_jobs import CLASS_OF_WORD
+from receipt_pipeline.core.principals import Role
+from receipt_pipeline.ledger.operation_tables import imported_jobs
+from receipt_pipeline.ledger.tables import submission_rows
+from receipt_pipeline_tests.conformance.ledger_rows import all_rows
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
+
+HEADER = "external_id,state,submitted_at,ended_at,items,caller,idempotency_key,decision"
+ROWS = (
+    "1,DONE,2026-11-27T08:00:00Z,2026-11-27T09:00:00Z,3,kim,key-1,review",
+    "2,Error,2026-11-27T08:00:00+01:00,2026-11-27T09:00:00Z,,,,",
+    "3,running,2026-11-27T08:00:00Z,,2,,,",
+    "4,cancelled,2026-11-27T08:00:00Z,2026-11-27T08:30:00Z,1,,,",
+)
+BAD_ROWS = {
+    "5,half-baked,2026-11-27T08:00:00Z,2026-11-27T08:30:00Z,,,,": (
+        "IMPORT.STATE_UNKNOWN.v1",
+        "/rows/4/state",
+    ),
+    "6,DONE,2026-11-27T08:00:00Z,,,,,": ("FIELD.MISSING.v1", "/rows/5/ended_at"),
+    "7,DONE,yesterday,2026-11-27T08:30:00Z,,,,": ("FIELD.INVALID.v1", "/rows/6/submitted_at"),
+    "8,DONE,2026-11-27T08:00:00Z,2026-11-27T07:30:00Z,,,,": ("FIELD.INVALID.v1", "/rows/7/submitted_at"),
+    "9,queued,2026-11-27T08:00:00Z,2026-11-27T08:30:00Z,,,,": ("FIELD.INVALID.v1", "/rows/8/ended_at"),
+    "10,DONE,2026-11-27T08:00:00Z,2026-11-27T08:30:00Z,none,,,": ("FIELD.INVALID.v1", "/rows/9/items"),
+    ",DONE,2026-11-27T08:00:00Z,2026-11-27T08:30:00Z,,,,": ("FIELD.MISSING.v1", "/rows/10/external_id"),
+    "12,DONE,2026-11-27T08:00:00Z,2026-11-27T08:30:00Z,,,,maybe": ("FIELD.INVALID.v1", "/rows/11/decision"),
+    "1,FAILED,2026-11-27T08:00:00Z,2026-11-27T09:00:00Z,3,kim,key-1,review": ("IMPORT.CONFLICT.v1", ""),
+}
+
+
+@pytest.fixture
+def home(
+    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> OpenedHome:
+    """An empty home, which the command line opens too."""
+    opened = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
+    for module in ("cli.rollout", "cli.jobs", "cli.account"):
+        monkeypatch.setattr(f"receipt_pipeline.{module}.services", lambda: opened.services)
+    assert opening.services is not None
+    return opened
+
+
+def a_file(folder: Path, *rows: str, header: str = HEADER, name: str = "old.csv") -> Path:
+    """Write a CSV file of older jobs."""
+    path = folder / name
+    path.write_text("\n".join((header, *rows)) + "\n")
+    return path
+
+
+def imported(home: OpenedHome, path: Path, *meanings: str) -> dict[str, Any]:
+    """Import a file and return the answer."""
+    return home.services.import_jobs(path, origin="old", meanings=meanings).as_document()
+
+
+def counts(answer: dict[str, Any]) -> tuple[int, ...]:
+    """Return how many rows became what, which together are all of them."""
+    told = tuple(answer[name] for name in ("imported", "known", "ended", "conflict", "refused"))
+    assert sum(told) == answer["rows"]
+    return told
+
+
+@pytest.mark.requirement("R150")
+def test_every_row_is_taken_over_or_refused_by_code_and_the_totals_balance(
+    home: OpenedHome, tmp_path: Path
+) -> None:
+    answer = imported(home, a_file(tmp_path, *ROWS, *BAD_ROWS))
+    assert counts(answer) == (4, 0, 0, 1, 8)
+    classes = {"attempts_exhausted": 1, "canceled": 1, "complete": 1, "investigation": 1}
+    assert answer["classes"] == classes
+    told = [(line["code"], line["pointer"]) for line in answer["rejected"]]
+    assert told == list(BAD_ROWS.values())
+    recorded = all_rows(home.services.ledger, submission_rows)
+    assert Counter(row["outcome"] for row in recorded) == {"accepted": 4, "conflict": 1, "refused": 8}
+    status = home.services.submission(answer["submission_id"])
+    assert status["rows"] == {"accepted": 4, "joined": 0, "refused": 8, "conflicts": 1}
+    assert all(
+        row["terminal_class"] or row["investigation_id"]
+        for row in all_rows(home.services.ledger, imported_jobs)
+    )
+
+
+@pytest.mark.requirement("R150")
+def test_a_file_that_comes_twice_is_taken_over_once(home: OpenedHome, tmp_path: Path) -> None:
+    path = a_file(tmp_path, *ROWS)
+    assert counts(imported(home, path)) == (4, 0, 0, 0, 0)
+    before = all_rows(home.services.ledger, imported_jobs)
+    assert counts(imported(home, path)) == (0, 4, 0, 0, 0)
+    assert all_rows(home.services.ledger, imported_jobs) == before
+
+
+def test_an_import_that_was_ended_half_way_is_completed_by_the_same_command(
+    home: OpenedHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("receipt_pipeline.intake.older_jobs.ROWS_AT_ONCE", 2)
+    path = a_file(tmp_path, *ROWS)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "receipt_pipeline.intake.older_jobs._count", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
+        with pytest.raises(KeyboardInterrupt):
+            imported(home, path)
+    assert len(all_rows(home.services.ledger, imported_jobs)) == 2
+    assert counts(imported(home, path)) == (2, 2, 0, 0, 0)
+
+
+def test_parquet_holds_the_same_rows_as_csv(home: OpenedHome, tmp_path: Path) -> None:
+    imported(home, a_file(tmp_path, *ROWS))
+    rows: list[dict[str, Any]] = []
+    for line in csv.DictReader([HEADER, *ROWS]):
+        row: dict[str, Any] = {name: text or None for name, text in line.items()}
+        for name in ("submitted_at", "ended_at"):
+            row[name] = dt.datetime.fromisoformat(row[name]) if row[name] else None
+        rows.append(row | {"items": int(row["items"]) if row["items"] else None})
+    moment = pa.timestamp("us", tz="UTC")
+    table = pa.Table.from_pylist(rows)
+    for name in ("submitted_at", "ended_at"):
+        table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(moment))
+    pq.write_table(table, tmp_path / "old.parquet")
+    assert counts(imported(home, tmp_path / "old.parquet")) == (0, 4, 0, 0, 0)
+
+
+def test_the_operator_says_what_the_older_systems_own_words_mean(home: OpenedHome, tmp_path: Path) -> None:
+    path = a_file(
+        tmp_path,
+        "1,Wurst,2026-11-27T08:00:00Z,2026-11-27T09:00:00Z,,,,",
+        "2,Käse,2026-11-27T08:00:00Z,,,,,",
+        "3,failed,2026-11-27T08:00:00Z,2026-11-27T09:00:00Z,,,,",
+    )
+    answer = imported(home, path, "WURST=partial", "käse=open", "failed=rejected")
+    assert answer["classes"] == {"investigation": 1, "partial": 1, "rejected": 1}
+    for wrong in ("failed", "=complete", "failed=great"):
+        with pytest.raises(InputRefused, match=r"FIELD\.INVALID\.v1"):
+            imported(home, path, wrong)
+
+
+def test_a_file_that_is_no_table_of_jobs_is_refused_whole_and_nothing_is_recorded(
+    home: OpenedHome, tmp_path: Path
+) -> None:
+    refused = {
+        tmp_path / "absent.csv": "IMPORT.UNREADABLE.v1",
+        a_file(tmp_path, header="external_id,state", name="short.csv"): "FIELD.MISSING.v1",
+        a_file(tmp_path, header=f"{HEADER},error_text", name="wide.csv"): "FIELD.UNKNOWN.v1",
+        a_file(tmp_path, ROWS[0], '2,"open', name="torn.csv"): "FIELD.INVALID.v1",
+        a_file(tmp_path, name="no.parquet"): "MANIFEST.ENCODING.v1",
+    }
+    for path, code in refused.items():
+        with pytest.raises(InputRefused) as error:
+            imported(home, path)
+        assert error.value.reason.code == code
+    assert all_rows(home.services.ledger, submission_rows) == []
+
+
+def test_the_name_of_the_older_system_cannot_be_ours(home: OpenedHome, tmp_path: Path) -> None:
+    for origin in ("here", "", "a/b"):
+        with pytest.raises(InputRefused, match=r"FIELD\.INVALID\.v1"):
+            home.services.import_jobs(a_file(tmp_path, *ROWS), origin=origin, meanings=())
+
+
+def test_only_an_operator_imports(home: OpenedHome, tmp_path: Path) -> None:
+    object.__setattr__(home.services.settings, "roles", frozenset({Role.SUBMITTER}))
+    with pytest.raises(NotAllowed, match=r"NOT_PERMITTED\.v1"):
+        imported(home, a_file(tmp_path, *ROWS))
+
+
+@pytest.mark.requirement("R150")
+def test_the_account_tells_imported_jobs_apart_and_is_red_only_without_an_owner(
+    home: OpenedHome, tmp_path: Path
+) -> None:
+    home.services.sweep_objects()
+    own = home.submit("own")
+    imported(home, a_file(tmp_path, *ROWS))
+    document = home.services.report(cutoff=None, published=False)
+    assert (document["accepted"], document["succeeded"], document["verified_succeeded"]) == (1, 0, 0)
+    classes = {"attempts_exhausted": 1, "canceled": 1, "complete": 1}
+    told = {"total": 4, "terminal": 3, "decided": 0, "open": 1, "classes": classes}
+    assert document["imported"] == told
+    [open_id] = document["imported_open"]
+    assert (document["state"], document["gate"]) == ("investigate", "pass")
+    home.services.publish_report()
+    rows = home.services.query_report("SELECT * FROM job_report ORDER BY origin, terminal_class")
+    assert [(row["origin"], row["state"]) for row in rows] == [
+        ("here", "accepted"),
+        *[("old", "imported")] * 4,
+    ]
+    assert {row["output_check"] for row in rows if row["origin"] == "old"} == {"not verified here"}
+    assert rows[0]["job_id"] == own
+    for row in rows:
+        events = home.services.query_report(row["evidence_query"])
+        assert {event["job_id"] for event in events} == {row["job_id"]}
+    assert home.services.query_report("SELECT sum(jobs) AS n FROM time_to_reconciled_truth") == [{"n": 1}]
+    [question] = home.services.investigations(only_open=True)
+    assert question["job_id"] == open_id
+    home.clock.advance(home.services.settings.limits.investigation_deadline_s + 1)
+    late = home.services.report(cutoff=None, published=False)
+    assert (late["gate"], late["unowned"]) == (
+        "fail",
+        [f"imported_open:{open_id}", f"unowned_question:{open_id}"],
+    )
+    home.services.resolve_investigation(
+        question["investigation_id"], note="never ran", keep=None, withdraw=False
+    )
+    decided = home.services.report(cutoff=None, published=False)
+    assert (decided["imported"]["decided"], decided["imported_open"]) == (1, [])
+
+
+@pytest.mark.requirement("R150")
+def test_two_systems_with_the_same_requests_are_compared_by_key(home: OpenedHome, tmp_path: Path) -> None:
+    ids = {key: home.submit(key) for key in ("agree", "differ", "open-here", "only-here")}
+    home.clock.advance(3600)
+    for wave in home.dispatch():
+        home.run_wave(wave)
+    ids["open-here"] = home.submit("open-too")
+    began = "2026-11-28T08:00:00Z,2026-11-28T08:30:00Z"
+    path = a_file(
+        tmp_path,
+        f"1,done,{began},1,,agree,",
+        f"2,rejected,{began},1,,differ,",
+        "3,running,2026-11-28T08:00:00Z,,1,,open-here,",
+        f"4,done,{began},1,,only-there,",
+        f"5,done,{began},1,,,",
+    )
+    imported(home, path)
+    home.services.publish_report()
+    rows = home.services.query_report("SELECT * FROM rollout_comparison")
+    told = {row["idempotency_key"]: row["verdict"] for row in rows}
+    assert told == {
+        "agree": "agree",
+        "differ": "differ",
+        "open-here": "open",
+        "only-here": "missing there",
+        "only-there": "missing here",
+    }
+    assert next(row["job_id"] for row in rows if row["verdict"] == "differ") == ids["differ"]
+
+
+def test_the_command_prints_the_totals_writes_the_list_and_shows_the_record(
+    home: OpenedHome, tmp_path: Path
+) -> None:
+    path, target = a_file(tmp_path, *ROWS, *BAD_ROWS), tmp_path / "rejected.csv"
+    run = CliRunner().invoke(app, ["import", str(path), "--origin", "old", "--rejections", str(target)])
+    assert run.exit_code == 2
+    assert "13 rows of old: 4 imported" in run.output
+    with target.open(newline="") as handle:
+        listed = list(csv.DictReader(handle))
+    assert [line["code"] for line in listed] == [code for code, _ in BAD_ROWS.values()]
+    again = CliRunner().invoke(app, ["import", str(a_file(tmp_path, *ROWS)), "--origin", "old", "--json"])
+    assert (again.exit_code, json.loads(again.output)["known"]) == (0, 4)
+    first = next(row for row in all_rows(home.services.ledger, imported_jobs) if row["external_id"] == "1")
+    shown = CliRunner().invoke(app, ["status", first["job_id"]])
+    assert shown.exit_code == 0
+    assert shown.output.index("stands") < shown.output.index("evidence") < shown.output.index("identity")
+
+
+def test_the_way_back_is_asked_for_twice_and_never_under_running_services(
+    home: OpenedHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = CliRunner().invoke(app, ["rollback", "0004", "--json"])
+    assert (asked.exit_code, json.loads(asked.stdout)["error"]["code"]) == (2, "FIELD.INVALID.v1")
+    with monkeypatch.context() as patch:
+        patch.setattr("receipt_pipeline.defs.hosting.is_served", lambda settings: True)
+        served = CliRunner().invoke(app, ["rollback", "0004", "--yes", "--json"])
+    assert json.loads(served.stdout)["error"]["code"] == "ROLLBACK.SERVED.v1"
+    assert all_rows(home.services.ledger, imported_jobs) == []
+    done = CliRunner().invoke(app, ["rollback", "0004", "--yes", "--json"])
+    assert (done.exit_code, "imported_jobs" in json.loads(done.stdout)["dropped"]) == (0, True)
+
+
+def test_every_word_of_the_table_is_in_lower_case() -> None:
+    assert [word for word in CLASS_OF_WORD if word != word.lower().strip()] == []

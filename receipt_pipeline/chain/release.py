@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from receipt_pipeline.chain.artefact import artefact_path
-from receipt_pipeline.chain.features import FEATURE_CONTRACT
 from receipt_pipeline.chain.ocr import RapidOcrEngine
 from receipt_pipeline.chain.policy import Policy, load_policy
 from receipt_pipeline.chain.revisions import CarriedChain, chain_named, chain_of_revision
@@ -65,8 +64,15 @@ def load_chain(pins: Pins, *, shipped: Path, image_digest: str, engine: OcrEngin
         # The reader's own settings shape its output: with others than the pinned it is another chain.
         found = chain_revision(carried.stages(engine.settings))
         _same("chain_revision", expected=pins.chain_revision, found=found)
-    stages = carried.stages(carried.settings)
-    return Chain(bind_stages(stages, engine=engine, model=model, policy=policy, reading=carried.reading))
+    parts = bind_stages(
+        carried.stages(carried.settings),
+        engine=engine,
+        model=model,
+        policy=policy,
+        reading=carried.reading,
+        judging=carried.judging,
+    )
+    return Chain(parts, judging=carried.judging)
 
 
 def _completed(path: Path, *, image_digest: str) -> ShippedRelease:
@@ -86,7 +92,7 @@ def _verified(pins: Pins, *, shipped: Path, image_digest: str) -> tuple[CarriedC
     _same("release_id", expected=pins.release_id, found=pins.release().release_id)
     _same("image_digest", expected=pins.image_digest, found=image_digest)
     carried = chain_of_revision(pins.chain_revision)
-    if pins.feature_contract != FEATURE_CONTRACT:
+    if pins.feature_contract != carried.judging.contract:
         raise IdentityMismatch(IDENTITY_MISSING, artefact="feature_contract", expected=pins.feature_contract)
     model_path = artefact_path(shipped / MODELS_FOLDER, pins.risk_model_digest)
     model = load_risk_model(model_path, pins.risk_model_digest)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from receipt_pipeline.chain.fields import find_fields
 from receipt_pipeline.chain.ocr import OcrSettings
 from receipt_pipeline.chain.stages import (
+    JUDGING_V1,
     READING_V1,
+    JudgingStages,
     ReadingStages,
     Stage,
     chain_revision,
@@ -22,12 +24,13 @@ from receipt_pipeline.core.reasons import IDENTITY_MISSING
 
 @dataclass(frozen=True, slots=True)
 class CarriedChain:
-    """One chain by its name: how its stages are identified, how it reads, and how it finds the fields."""
+    """One chain by its name: how its stages are identified, how it reads and finds fields, how it judges."""
 
     name: str
     settings: OcrSettings
     stages: Callable[[OcrSettings | None], tuple[Stage, ...]]
     reading: ReadingStages
+    judging: JudgingStages
 
     @property
     def revision(self) -> str:
@@ -38,8 +41,10 @@ class CarriedChain:
 def carried_chains() -> tuple[CarriedChain, ...]:
     """Return every chain that can be loaded here, oldest first; an older one keeps its answers."""
     return (
-        CarriedChain("chain-v1", OcrSettings(), stages_v1, READING_V1),
-        CarriedChain("chain-v2", OcrSettings(), stages_v2, ReadingStages(read_pages, find_fields)),
+        CarriedChain("chain-v1", OcrSettings(), stages_v1, READING_V1, JUDGING_V1),
+        CarriedChain(
+            "chain-v2", OcrSettings(), stages_v2, ReadingStages(read_pages, find_fields), JUDGING_V1
+        ),
     )
 
 

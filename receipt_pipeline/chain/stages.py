@@ -118,7 +118,7 @@ class ChainParts:
     decode: BoundStage[Callable[[bytes], DecodedScan]]
     ocr: BoundStage[Callable[[DecodedScan, Callable[[], None]], Reading]]
     extract: BoundStage[Callable[[Reading], ReceiptFields]]
-    features: BoundStage[Callable[[Reading, ReceiptFields], Features]]
+    features: BoundStage[Callable[[DecodedScan, Reading, ReceiptFields], Features]]
     risk: BoundStage[Callable[[Features], Risk]]
     policy: BoundStage[DecideFunction]
 
@@ -134,6 +134,37 @@ class ReadingStages:
 READING_V1 = ReadingStages()
 
 
+@dataclass(frozen=True, slots=True)
+class JudgingStages:
+    """The functions of one chain's stages `features`, `risk` and `policy`, and the contract they share.
+
+    `features` also sees the decoded pages, whose pixels may be evidence; `admit` names the features
+    that break the contract; `explain` says in the outcome's evidence what the risk is made of.
+    """
+
+    contract: str
+    features: Callable[[DecodedScan, Reading, ReceiptFields], Features]
+    admit: Callable[[Features], tuple[str, ...]]
+    decide: Callable[..., Verdict]
+    explain: Callable[[Features, Risk], list[dict[str, Any]]]
+
+
+def _strongest(features: Features, risk: Risk) -> list[dict[str, Any]]:
+    return [
+        {"feature": name, "value": features.values[name], "log_odds": log_odds}
+        for name, log_odds in risk.contributions[:CONTRIBUTIONS_SHOWN]
+    ]
+
+
+JUDGING_V1 = JudgingStages(
+    contract=FEATURE_CONTRACT,
+    features=lambda _scan, reading, fields_read: compute_features(reading, fields_read),
+    admit=admit,
+    decide=decide,
+    explain=_strongest,
+)
+
+
 def bind_stages(
     stages: tuple[Stage, ...],
     *,
@@ -141,16 +172,17 @@ def bind_stages(
     model: RiskModel,
     policy: Policy,
     reading: ReadingStages = READING_V1,
+    judging: JudgingStages = JUDGING_V1,
 ) -> ChainParts:
-    """Bind ordered stages to their reading, a text reader, a verified risk model and a verified policy."""
+    """Bind ordered stages to their functions, a text reader, a verified risk model and a verified policy."""
     decode, ocr, extract, features, risk, verdict = stages
     return ChainParts(
         decode=BoundStage(decode, decode_scan),
         ocr=BoundStage(ocr, lambda scan, on_page: reading.read(scan, engine, on_page)),
         extract=BoundStage(extract, reading.extract),
-        features=BoundStage(features, compute_features),
+        features=BoundStage(features, judging.features),
         risk=BoundStage(risk, partial(score, model), model.digest),
-        policy=BoundStage(verdict, partial(decide, policy), policy.revision),
+        policy=BoundStage(verdict, partial(judging.decide, policy), policy.revision),
     )
 
 
@@ -159,10 +191,12 @@ class Chain:
 
     Args:
         parts: the bound stages; their identities are taken down here, once.
+        judging: admits the features and explains the risk as the bound stages compute them.
     """
 
-    def __init__(self, parts: ChainParts) -> None:
+    def __init__(self, parts: ChainParts, *, judging: JudgingStages = JUDGING_V1) -> None:
         self.parts = parts
+        self._judging = judging
         self._loaded = {name: bound.identity for name, bound in _named(parts)}
 
     def classify(self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None]) -> ItemOutcome:
@@ -183,8 +217,8 @@ class Chain:
             return self._final(_rejected(refused.reason.code, dict(refused.facts)))
         reading = self._held("ocr", self.parts.ocr)(scan, on_page)
         fields_read = self._held("extract", self.parts.extract)(reading)
-        features = self._held("features", self.parts.features)(reading, fields_read)
-        refused_names = admit(features)
+        features = self._held("features", self.parts.features)(scan, reading, fields_read)
+        refused_names = self._judging.admit(features)
         if refused_names:
             return self._final(_rejected(FEATURES_REFUSED.code, {"features": list(refused_names)}))
         risk = self._held("risk", self.parts.risk)(features)
@@ -195,7 +229,7 @@ class Chain:
             risk=risk,
             duplicate_bytes=duplicate_bytes,
         )
-        evidence = _evidence(scan, reading, features, risk)
+        evidence = _evidence(scan, reading) | {"contributions": self._judging.explain(features, risk)}
         return self._final(_classified(fields_read, risk, verdict, evidence))
 
     def _held(self, name: str, bound: BoundStage[F]) -> F:
@@ -235,8 +269,8 @@ def _classified(
     )
 
 
-def _evidence(scan: DecodedScan, reading: Reading, features: Features, risk: Risk) -> dict[str, Any]:
-    """Return what explains an outcome: pages, text confidence, the strongest contributions."""
+def _evidence(scan: DecodedScan, reading: Reading) -> dict[str, Any]:
+    """Return what explains an outcome beside its risk: pages and text confidence."""
     confidences = [line.confidence for line in reading.lines]
     mean = round(sum(confidences) / len(confidences), CONFIDENCE_DIGITS) if confidences else None
     return {
@@ -244,8 +278,4 @@ def _evidence(scan: DecodedScan, reading: Reading, features: Features, risk: Ris
         "pages": len(scan.pages),
         "blank_pages": list(reading.blank_pages),
         "confidence_mean": mean,
-        "contributions": [
-            {"feature": name, "value": features.values[name], "log_odds": log_odds}
-            for name, log_odds in risk.contributions[:CONTRIBUTIONS_SHOWN]
-        ],
     }

@@ -17,7 +17,9 @@ from receipt_pipeline.chain.extract_currency import (
 from receipt_pipeline.chain.extract_dates import choose_date, find_dates
 from receipt_pipeline.chain.extract_labels import LabelKind
 from receipt_pipeline.chain.extract_merchant import find_header
+from receipt_pipeline.chain.extract_payment import payment_methods
 from receipt_pipeline.chain.extract_rows import Row, build_rows
+from receipt_pipeline.chain.extract_rules import RULES_V1, ExtractRules
 from receipt_pipeline.chain.extract_several import holds_several_receipts
 from receipt_pipeline.chain.extract_totals import (
     TOTAL_KINDS,
@@ -31,7 +33,7 @@ from receipt_pipeline.chain.extract_written import settle_written_tip
 from receipt_pipeline.chain.values import ReadAmount, Reading, ReceiptFields
 
 
-def extract_fields(reading: Reading) -> ReceiptFields:
+def extract_fields(reading: Reading, rules: ExtractRules = RULES_V1) -> ReceiptFields:
     """Return the fields of the receipt; pure and deterministic, nothing is guessed by default.
 
     Amounts are integer minor units with the currency that the receipt states, dates ISO where their
@@ -44,15 +46,15 @@ def extract_fields(reading: Reading) -> ReceiptFields:
     hints = hinted_countries("\n".join(texts))
     dollar = dollar_currency(hints)
     context = AmountContext(decimal_mark_of(texts), stated_currency(texts, hints), dollar)
-    labelled = label_amounts(rows, context)
+    labelled = label_amounts(rows, context, rules)
     total = choose_total(labelled)
     currency = _currency_of_total(rows, total, dollar) or context.currency
     if currency != context.currency:
         context = replace(context, currency=currency)
-        labelled = label_amounts(rows, context)
+        labelled = label_amounts(rows, context, rules)
         total = choose_total(labelled)
-    dates = find_dates(rows)
-    merchant, address = find_header(rows)
+    dates = find_dates(rows, rules)
+    merchant, address = find_header(rows, rules)
     tip = _field(labelled, LabelKind.TIP)
     total_amount, tip = settle_written_tip(rows, labelled, total, tip)
     return ReceiptFields(
@@ -69,6 +71,7 @@ def extract_fields(reading: Reading) -> ReceiptFields:
         tip=tip,
         line_amounts=_line_amounts(labelled),
         several_receipts=holds_several_receipts(rows, labelled, dates),
+        payment=payment_methods(rows, labelled) if rules.tells_payment else (),
     )
 
 

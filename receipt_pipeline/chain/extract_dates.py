@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from receipt_pipeline.chain.extract_labels import fold_label
 from receipt_pipeline.chain.extract_rows import Row
+from receipt_pipeline.chain.extract_rules import RULES_V1, ExtractRules
 from receipt_pipeline.chain.values import ReadDate
 
 YEAR_MIN, YEAR_MAX = 1990, 2099
@@ -29,16 +30,31 @@ _MONTHS = {
 _MONTH_NUMBERS = {name: month for month, names in _MONTHS.items() for name in names.split()}
 _NAME = "|".join(sorted(_MONTH_NUMBERS, key=len, reverse=True))
 # A four-digit year may be run together with the time that follows it.
-_YEAR = r"(?P<year>(?:19|20)\d{2}(?=\D|$|\d{1,2}[:.]\d{2})|\d{2}(?!\d))"
+_YEARS = r"(?P<year>(?:{})\d{{2}}(?=\D|$|\d{{1,2}}[:.]\d{{2}})|\d{{2}}(?!\d))"
 _LAST_DAY = r"(?P<day>\d{2}(?=\d{2}:\d{2})|\d{1,2}(?!\d))"
 _MARK = r"\s?(?P<mark>[-/.])\s?"
-_PATTERNS = (
-    re.compile(rf"(?<!\d)(?P<year>(?:19|20)\d{{2}}){_MARK}(?P<month>\d{{1,2}})\s?(?P=mark)\s?{_LAST_DAY}"),
-    re.compile(r"(?<![\d])(?P<year>20\d{2})年(?P<month>\d{1,2})月(?P<day>\d{1,2})日"),
-    re.compile(rf"(?<!\d)(?P<day>\d{{1,2}})(?:ST|ND|RD|TH)?[-/., ']*(?P<name>{_NAME})[-/., ']*{_YEAR}"),
-    re.compile(rf"\b(?P<name>{_NAME})[-/., ]*(?P<day>\d{{1,2}})(?:ST|ND|RD|TH)?[-/., ']+{_YEAR}"),
-    re.compile(rf"(?<![\d.])(?P<first>\d{{1,2}}){_MARK}(?P<second>\d{{1,2}})\s?(?P=mark)\s?{_YEAR}"),
-)
+
+
+def _patterns(centuries: str) -> tuple[re.Pattern[str], ...]:
+    """Return the ways of printing a date whose four-digit years begin with one of these."""
+    year = _YEARS.format(centuries)
+    return (
+        re.compile(
+            rf"(?<!\d)(?P<year>(?:{centuries})\d{{2}}){_MARK}(?P<month>\d{{1,2}})\s?(?P=mark)\s?{_LAST_DAY}"
+        ),
+        re.compile(r"(?<![\d])(?P<year>20\d{2})年(?P<month>\d{1,2})月(?P<day>\d{1,2})日"),
+        re.compile(rf"(?<!\d)(?P<day>\d{{1,2}})(?:ST|ND|RD|TH)?[-/., ']*(?P<name>{_NAME})[-/., ']*{year}"),
+        re.compile(rf"\b(?P<name>{_NAME})[-/., ]*(?P<day>\d{{1,2}})(?:ST|ND|RD|TH)?[-/., ']+{year}"),
+        re.compile(rf"(?<![\d.])(?P<first>\d{{1,2}}){_MARK}(?P<second>\d{{1,2}})\s?(?P=mark)\s?{year}"),
+    )
+
+
+_PATTERNS = _patterns("19|20")
+# 2540 to 2599 of the Buddhist era: no other calendar in use prints such a year.
+_PATTERNS_BUDDHIST = _patterns("19|20|25(?=[4-9])")
+BUDDHIST_YEARS_AHEAD = 543
+BUDDHIST_YEAR_MIN = 2540
+_THAI = re.compile(r"฿|\bBAHT\b|\bTHB\b|\bTHAILAND\b|[\u0E01-\u0E4E]{2}", re.IGNORECASE)
 # The reader sometimes loses the second mark, or takes it for a letter.
 _LOST_MARK = re.compile(
     r"(?<!\d)(?P<first>\d{2})(?P<mark>[-/])(?P<second>\d{2})[VIl1]?(?P<year>(?:19|20)\d{2})(?!\d)"
@@ -71,9 +87,16 @@ class FoundDate:
         return both and self.day_first != self.month_first
 
 
-def find_dates(rows: Sequence[Row]) -> list[FoundDate]:
+def find_dates(rows: Sequence[Row], rules: ExtractRules = RULES_V1) -> list[FoundDate]:
     """Return all dates of the receipt in reading order."""
-    return [found for index, row in enumerate(rows) for found in _dates_of(row.text, index)]
+    if not rules.knows_buddhist_years:
+        return [found for index, row in enumerate(rows) for found in _dates_of(row.text, index)]
+    thai = any(_THAI.search(row.text) for row in rows)
+    return [
+        found
+        for index, row in enumerate(rows)
+        for found in _dates_of(row.text, index, patterns=_PATTERNS_BUDDHIST, short_years_buddhist=thai)
+    ]
 
 
 def choose_date(found: Sequence[FoundDate], *, country_day_first: bool | None) -> ReadDate | None:
@@ -110,14 +133,20 @@ def _has_one_order(date: FoundDate) -> bool:
     return (date.day_first is None) != (date.month_first is None)
 
 
-def _dates_of(text: str, row: int) -> Iterator[FoundDate]:
+def _dates_of(
+    text: str,
+    row: int,
+    *,
+    patterns: Sequence[re.Pattern[str]] = _PATTERNS,
+    short_years_buddhist: bool = False,
+) -> Iterator[FoundDate]:
     upper = fold_label(text, keep_marks=True)
     taken: list[tuple[int, int]] = []
-    for pattern in (*_PATTERNS, _LOST_MARK, _ISO_RUN):
+    for pattern in (*patterns, _LOST_MARK, _ISO_RUN):
         for match in pattern.finditer(upper):
             if any(match.start() < end and start < match.end() for start, end in taken):
                 continue
-            days = _days(match)
+            days = _days(match, short_years_buddhist=short_years_buddhist)
             if days is None:
                 continue
             taken.append(match.span())
@@ -129,10 +158,12 @@ def _dates_of(text: str, row: int) -> Iterator[FoundDate]:
             yield FoundDate(printed, row, *days, dotted, weight)
 
 
-def _days(match: re.Match[str]) -> tuple[datetime.date | None, datetime.date | None] | None:
+def _days(
+    match: re.Match[str], *, short_years_buddhist: bool
+) -> tuple[datetime.date | None, datetime.date | None] | None:
     """Return the day read day first and month first; the same day twice where the print settles it."""
     parts = match.groupdict()
-    year = int(parts["year"]) + (2000 if len(parts["year"]) == 2 else 0)
+    year = _christian_year(parts["year"], short_years_buddhist=short_years_buddhist)
     if not YEAR_MIN <= year <= YEAR_MAX:
         return None
     if parts.get("first") is None:
@@ -144,6 +175,15 @@ def _days(match: re.Match[str]) -> tuple[datetime.date | None, datetime.date | N
     if day_first is None and month_first is None:
         return None
     return day_first, month_first
+
+
+def _christian_year(printed: str, *, short_years_buddhist: bool) -> int:
+    year = int(printed)
+    if len(printed) == 2:
+        # On a Thai receipt 67 is the year 2567; below 40 it can only be meant as the common era has it.
+        buddhist = short_years_buddhist and year >= BUDDHIST_YEAR_MIN % 100
+        year += 2500 if buddhist else 2000
+    return year - BUDDHIST_YEARS_AHEAD if year >= BUDDHIST_YEAR_MIN else year
 
 
 def _date(year: int, month: int, day: int) -> datetime.date | None:

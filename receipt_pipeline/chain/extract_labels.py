@@ -7,6 +7,8 @@ import unicodedata
 from enum import StrEnum
 from functools import lru_cache
 
+from receipt_pipeline.chain.extract_rules import RULES_V1, ExtractRules
+
 
 class LabelKind(StrEnum):
     """What a labelled amount is."""
@@ -131,6 +133,9 @@ _SUMMARY_HEAD = re.compile(
     r"|\bSUMMARY\b"
 )
 
+# The head of the goods, whose last column may be the tax of each.
+_ITEM_HEAD = re.compile(r"\b(?:DESC\w*|ITEMS?|QTY|OTY|QUANTITY|U PRICE|UNIT PRICE|PRICE)\b")
+
 
 def fold_label(text: str, *, keep_marks: bool = False) -> str:
     """Return the text in upper case without accents; punctuation becomes single spaces unless kept."""
@@ -149,9 +154,12 @@ def kind_of_label(text: str) -> LabelKind:
     return LabelKind.OTHER
 
 
-def opens_tax_summary(text: str) -> bool:
+def opens_tax_summary(text: str, rules: ExtractRules = RULES_V1) -> bool:
     """Tell whether a row without amounts is the head of a table of taxes."""
-    return _SUMMARY_HEAD.search(fold_label(text)) is not None
+    label = fold_label(text)
+    if rules.knows_item_heads and _ITEM_HEAD.search(label) and "SUMMARY" not in label:
+        return False
+    return _SUMMARY_HEAD.search(label) is not None
 
 
 def _mended(word: str) -> str:
@@ -160,10 +168,11 @@ def _mended(word: str) -> str:
         word = word.translate(_LETTER_FOR_DIGIT)
     if len(word) < 5 or word in _NEIGHBOURS or word in _LONG_WORDS:
         return word
-    return next((right for right in _LONG_WORDS if _one_letter_apart(word, right)), word)
+    return next((right for right in _LONG_WORDS if one_letter_apart(word, right)), word)
 
 
-def _one_letter_apart(word: str, right: str) -> bool:
+def one_letter_apart(word: str, right: str) -> bool:
+    """Tell whether one letter changed, added or lost makes one word the other."""
     if len(word) == len(right):
         return sum(a != b for a, b in zip(word, right, strict=True)) == 1
     shorter, longer = sorted((word, right), key=len)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from receipt_pipeline.chain.extract_labels import fold_label
 from receipt_pipeline.chain.extract_rows import Row
+from receipt_pipeline.chain.extract_rules import RULES_V1, ExtractRules
+from receipt_pipeline.chain.header_mending import mended_address, mended_name
 
 HEADER_ROWS_MAX = 14
 ADDRESS_ROWS_MAX = 8
@@ -59,6 +61,11 @@ _NUMBER_BEHIND_NAME = re.compile(
     re.IGNORECASE,
 )
 _PHONE = re.compile(r"\+?\(?\d{2,4}\)?[- ]{1,2}\d{3,4}[- ]?\d{3,4}")
+_ONLY_NUMBER = re.compile(
+    r"^\W*(?:(?:CO|COMPANY|ROC|REG|NO)[ .:]*)*[A-Z]{0,3}\d{5,}[\d\s]*-?\s?[A-Z]?\W*$", re.IGNORECASE
+)
+# The number and name of a branch, as it closes some addresses.
+_BRANCH = re.compile(r"^\d{3,4}\s?-\s?[A-Z]{3}[A-Z .]*$")
 _ONLY_BRACKET = re.compile(r"^[(\[].*[)\]]$")
 _DAY = re.compile(r"\b\d{1,4}[-/.]\d{1,2}[-/.]\d{2,4}\b")
 _AMOUNT = re.compile(r"\d[.,]\d{2}\b(?![.,/-])")
@@ -67,23 +74,34 @@ _ARTICLES = frozenset({"THE", "AND", "OF"})
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One row of the head: its text in plain brackets, the same in upper case, its height in pixels."""
+    """One row of the head: its text in plain brackets, the same in upper case, its height in pixels.
+
+    `numbered` tells that the row below holds the number of a company and nothing else.
+    """
 
     text: str
     upper: str
     height: float
+    numbered: bool = False
 
 
-def find_header(rows: Sequence[Row]) -> tuple[str | None, str | None]:
+def find_header(rows: Sequence[Row], rules: ExtractRules = RULES_V1) -> tuple[str | None, str | None]:
     """Return the name of the shop and its address as printed, each None where not found."""
-    head = _head(rows)
+    name, address = _found_header(rows, rules)
+    if not rules.mends_headers:
+        return name, address
+    return mended_name(name) if name else name, mended_address(address) if address else address
+
+
+def _found_header(rows: Sequence[Row], rules: ExtractRules) -> tuple[str | None, str | None]:
+    head = _head(rows, rules)
     if not head:
         return None, None
     chosen = _choose_name(head)
     if chosen is None:
-        return None, _address(head)
+        return None, _address(head, rules)
     first, last = chosen
-    below, above = _address(head[last + 1 :]), _address(head[:first])
+    below, above = _address(head[last + 1 :], rules), _address(head[:first], rules)
     name = without_number(" ".join(line.text for line in head[first : last + 1]))
     # Some shops print the place first and the company that runs it below.
     better_above = above is not None and (below is None or len(_POSTCODE.findall(below)) == 0)
@@ -95,11 +113,13 @@ def without_number(text: str) -> str:
     return _NUMBER_BEHIND_NAME.sub("", re.sub(r"^#\d+\s*", "", text)).strip(" ,;:·*")
 
 
-def _head(rows: Sequence[Row]) -> list[_Line]:
+def _head(rows: Sequence[Row], rules: ExtractRules) -> list[_Line]:
     """Return the rows of words above the first amount; specks that were read as text are left out."""
     head: list[_Line] = []
     for row in rows:
         text = " ".join(unicodedata.normalize("NFKC", row.text).split())
+        if rules.names_above_numbers and head and _ONLY_NUMBER.match(text):
+            head[-1] = replace(head[-1], numbered=True)
         if _AMOUNT.search(text) and not _DAY.search(text):
             break
         if re.search(r"[^\W\d_]{2}", text) or re.fullmatch(r"\d{5}", text) or _PHONE.search(text):
@@ -139,6 +159,7 @@ def _name_score(head: Sequence[_Line], index: int, height: float) -> float:
     score += 1.5 if _TRADE.search(bare) else 0.0
     score += min(1.0, max(0.0, head[index].height / height - 1.0) * 2)
     score += 1.0 if bare != upper else 0.0
+    score += 1.5 if head[index].numbered else 0.0
     score -= 3.0 if re.search(r"\d", bare) and _STREET.search(fold_label(bare)) else 0.0
     score -= 3.0 if _POSTCODE.search(bare) or upper.endswith(",") else 0.0
     # A customer's name stands below the title of the document.
@@ -171,7 +192,7 @@ def _one_name(upper_line: str, lower_line: str) -> bool:
     return all(_TRADE.search(line) for line in (upper_line, lower_line))
 
 
-def _address(lines: Sequence[_Line]) -> str | None:
+def _address(lines: Sequence[_Line], rules: ExtractRules) -> str | None:
     parts: list[str] = []
     postcode_seen = False
     for line in lines:
@@ -182,6 +203,8 @@ def _address(lines: Sequence[_Line]) -> str | None:
                 parts.append(before)
             if parts:
                 break
+        elif parts and rules.knows_branches and postcode_seen and _BRANCH.match(line.upper):
+            parts.append(line.text)
         elif parts and _ends_address(line.upper, postcode_seen=postcode_seen):
             break
         elif parts or _opens_address(line.upper):
@@ -189,6 +212,9 @@ def _address(lines: Sequence[_Line]) -> str | None:
             postcode_seen = postcode_seen or bool(_POSTCODE.search(line.upper))
         if len(parts) == ADDRESS_ROWS_MAX:
             break
+    if rules.knows_branches and len(parts) > 2 and fold_label(parts[0]) in map(fold_label, parts[1:]):
+        # The branch is named after its place, and the place stands in the address as well.
+        del parts[0]
     return " ".join(parts) if parts else None
 
 

@@ -15,6 +15,7 @@ from receipt_pipeline.chain.extract_amounts import (
 )
 from receipt_pipeline.chain.extract_labels import LabelKind, kind_of_label, opens_tax_summary
 from receipt_pipeline.chain.extract_rows import Row
+from receipt_pipeline.chain.extract_rules import RULES_V1, ExtractRules
 from receipt_pipeline.chain.values import ReadAmount
 from receipt_pipeline.core.money import minor_digits
 
@@ -50,10 +51,12 @@ class LabelledAmount:
     label: str
 
 
-def label_amounts(rows: Sequence[Row], context: AmountContext) -> list[LabelledAmount]:
+def label_amounts(
+    rows: Sequence[Row], context: AmountContext, rules: ExtractRules = RULES_V1
+) -> list[LabelledAmount]:
     """Give every amount of the receipt its label: the words left of it, or of the row it belongs to."""
     labelled: list[LabelledAmount] = []
-    summary = _SummaryTable()
+    summary = _SummaryTable(rules)
     pen_line = False
     for index, row in enumerate(rows):
         text = mend_digits(CELL_GAP.join(cell.text for cell in row.cells))
@@ -74,13 +77,14 @@ def label_amounts(rows: Sequence[Row], context: AmountContext) -> list[LabelledA
 class _SummaryTable:
     """Follows the rows through a table of taxes: its head, its rows, and the row after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: ExtractRules) -> None:
+        self._rules = rules
         self.inside = False
         self._rows_seen = 0
 
     def step(self, text: str, label: LabelKind, amounts: int) -> None:
         """Take the next row into account."""
-        if amounts == 0 and opens_tax_summary(text):
+        if amounts == 0 and opens_tax_summary(text, self._rules):
             self.inside, self._rows_seen = True, 0
         elif self.inside and (label in _SETTLING or (amounts == 0 and self._rows_seen > 0)):
             self.inside = False

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from receipt_pipeline.chain.ocr_letters import letters_of, mean_probability, weighed_text
+from receipt_pipeline.chain.ocr_margins import printed_part
 from receipt_pipeline.chain.ocr_models import OCR_MODELS, OcrModelFiles
 from receipt_pipeline.chain.values import DecodedScan, OcrEngine, Page, Reading, TextLine
+from receipt_pipeline.chain.words import KNOWN_WORDS
+from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import StageFailed
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
 
@@ -47,7 +51,9 @@ class OcrSettings:
     """What decides the reader's output beside the models; enters the chain revision.
 
     `detector_pixels` is the area that a page is scaled to for text detection; lines below
-    `score_min` (0..1) are dropped. One thread always: more change the timing only, and cost throughput.
+    `score_min` (0..1) are dropped. `trims_margins` leaves the page's empty edges out of detection,
+    `weighs_words` decides doubtful letters by known words. One thread always: more
+    change the timing only, and cost throughput.
     """
 
     detector_pixels: int = 450_000
@@ -57,10 +63,21 @@ class OcrSettings:
     score_min: float = 0.5
     threads: int = 1
     versions: tuple[tuple[str, str], ...] = field(default_factory=_library_versions)
+    trims_margins: bool = False
+    weighs_words: bool = False
 
     def as_document(self) -> dict[str, Any]:
-        """Return the settings and model digests as plain JSON, for the chain revision."""
-        return {**asdict(self), "versions": dict(self.versions), "models": dict(OCR_MODELS)}
+        """Return the settings and model digests as plain JSON, for the chain revision.
+
+        What came later is left out where it is off, so that `chain-v1` keeps its revision.
+        """
+        document = {**asdict(self), "versions": dict(self.versions), "models": dict(OCR_MODELS)}
+        for later in ("trims_margins", "weighs_words"):
+            if not document[later]:
+                del document[later]
+        if self.weighs_words:
+            document["words"] = digest_of(sorted(KNOWN_WORDS))
+        return document
 
 
 @runtime_checkable
@@ -80,9 +97,25 @@ class RapidOcrEngine:
     def __init__(self, models: OcrModelFiles, settings: OcrSettings | None = None) -> None:
         self.settings = settings if settings is not None else OcrSettings()
         self._models = models
-        self._reader: Any = None
+        self._loaded: list[Any] = []
         # The boxes of the page that was turned last, so that reading it does not detect them again.
         self._detected: tuple[Page, NDArray[np.float32]] | None = None
+
+    def under(self, settings: OcrSettings) -> RapidOcrEngine:
+        """Return a reader of these settings over the same loaded models.
+
+        What shapes the loaded models stays as it is here; the caller compares the settings of the answer.
+        """
+        kept = replace(
+            settings,
+            recognition_batch=self.settings.recognition_batch,
+            recognition_width_px_min=self.settings.recognition_width_px_min,
+            threads=self.settings.threads,
+            versions=self.settings.versions,
+        )
+        other = RapidOcrEngine(self._models, kept)
+        other._loaded = self._loaded
+        return other
 
     def warm_up(self) -> None:
         """Load all three models and run each once. Raises StageFailed when one cannot be used."""
@@ -124,7 +157,8 @@ class RapidOcrEngine:
         boxes = detected[1] if detected is not None and detected[0] is page else self._detect(page.pixels)
         if len(boxes) == 0:
             return ()
-        texts, scores = self._recognise(_crops(page.pixels, boxes))
+        crops = _crops(page.pixels, boxes)
+        texts, scores = self._weigh(crops) if self.settings.weighs_words else self._recognise(crops)
         found = [
             TextLine(text.strip(), _whole_box(box, page), round(float(score), CONFIDENCE_DIGITS), page.index)
             for box, text, score in zip(boxes, texts, scores, strict=True)
@@ -134,20 +168,40 @@ class RapidOcrEngine:
 
     def _detect(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return the quadrangles of text, (n, 4, 2) in page pixels."""
-        limit_type, limit_px = detector_limit(pixels.shape[1], pixels.shape[0], self.settings)
+        height_px, width_px = pixels.shape[:2]
+        left, top, right, bottom = 0, 0, width_px, height_px
+        limit_type, limit_px = detector_limit(width_px, height_px, self.settings)
+        if self.settings.trims_margins:
+            left, top, right, bottom = printed_part(pixels)
+            scale = page_scale(width_px, height_px, self.settings)
+            limit_type, limit_px = limit_at(scale, right - left, bottom - top)
 
         def detect(reader: Any) -> Any:
             reader.text_det.limit_type, reader.text_det.limit_side_len = limit_type, limit_px
-            return reader.text_det(_bgr(pixels)).boxes
+            return reader.text_det(_bgr(pixels[top:bottom, left:right])).boxes
 
         boxes = self._run(detect)
-        return np.zeros((0, 4, 2), np.float32) if boxes is None else np.asarray(boxes, dtype=np.float32)
+        if boxes is None:
+            return np.zeros((0, 4, 2), np.float32)
+        return np.asarray(boxes, dtype=np.float32) + np.array([left, top], dtype=np.float32)
 
     def _recognise(self, crops: list[NDArray[np.uint8]]) -> tuple[tuple[str, ...], tuple[float, ...]]:
         from rapidocr.ch_ppocr_rec import TextRecInput
 
         answer = self._run(lambda reader: reader.text_rec(TextRecInput(img=crops, return_word_box=False)))
         return tuple(answer.txts), tuple(answer.scores)
+
+    def _weigh(self, crops: list[NDArray[np.uint8]]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+        """Recognise the crops one by one, doubtful letters decided by known words.
+
+        The score of a line is the mean probability of the letters as they were read first.
+        """
+        lines = self._run(
+            lambda reader: [letters_of(*_probabilities(reader.text_rec, crop)) for crop in crops]
+        )
+        return tuple(weighed_text(letters) for letters in lines), tuple(
+            mean_probability(letters) for letters in lines
+        )
 
     def _turned_votes(self, crops: list[NDArray[np.uint8]]) -> int:
         """Return how many of the crops the classifier takes for upside down."""
@@ -165,9 +219,9 @@ class RapidOcrEngine:
 
     def _run(self, call: Callable[[Any], Any]) -> Any:
         try:
-            if self._reader is None:
-                self._reader = _load_reader(self._models, self.settings)
-            return call(self._reader)
+            if not self._loaded:
+                self._loaded.append(_load_reader(self._models, self.settings))
+            return call(self._loaded[0])
         except MemoryError:
             raise
         except Exception as error:
@@ -191,15 +245,24 @@ def read_scan(scan: DecodedScan, engine: OcrEngine, *, on_page: Callable[[], Non
 
 
 def detector_limit(width_px: int, height_px: int, settings: OcrSettings) -> tuple[str, int]:
-    """Return the detector's limit on a side: `max` shrinks the long one, `min` enlarges the short one.
+    """Return the detector's limit on a side for a whole page."""
+    return limit_at(page_scale(width_px, height_px, settings), width_px, height_px)
+
+
+def page_scale(width_px: int, height_px: int, settings: OcrSettings) -> float:
+    """Return by how much a page is scaled for detection.
 
     The page is scaled to the area of the settings; a page longer than usual gets more of it, because
     its print is as small as that of a short one.
     """
     long_px, short_px = max(width_px, height_px), min(width_px, height_px)
     area = settings.detector_pixels * max(1.0, long_px / short_px / USUAL_LENGTH_RATIO)
-    scale = min(math.sqrt(area / (long_px * short_px)), settings.detector_side_px_max / long_px)
-    side = long_px if scale <= 1 else short_px
+    return min(math.sqrt(area / (long_px * short_px)), settings.detector_side_px_max / long_px)
+
+
+def limit_at(scale: float, width_px: int, height_px: int) -> tuple[str, int]:
+    """Return the limit that gives this scale: `max` shrinks the long side, `min` enlarges the short one."""
+    side = max(width_px, height_px) if scale <= 1 else min(width_px, height_px)
     stepped = max(DETECTOR_STEP_PX, round(side * scale / DETECTOR_STEP_PX) * DETECTOR_STEP_PX)
     return ("max" if scale <= 1 else "min"), stepped
 
@@ -249,6 +312,14 @@ def _crops(pixels: NDArray[np.uint8], boxes: NDArray[np.float32]) -> list[NDArra
 
     bgr = _bgr(pixels)
     return [get_rotate_crop_image(bgr, box.copy()) for box in boxes]
+
+
+def _probabilities(recogniser: Any, crop: NDArray[np.uint8]) -> tuple[NDArray[np.float32], list[str]]:
+    """Return what the recognition model says of one crop, (columns, characters), and its characters."""
+    _channels, height_px, width_px_min = recogniser.rec_image_shape
+    ratio = max(width_px_min / height_px, crop.shape[1] / crop.shape[0])
+    picture = recogniser.resize_norm_img(crop, ratio)[np.newaxis].astype(np.float32)
+    return recogniser.session(picture)[0], recogniser.postprocess_op.character
 
 
 def _sideways(boxes: NDArray[np.float32]) -> bool:

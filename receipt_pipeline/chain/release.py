@@ -62,6 +62,7 @@ def load_chain(pins: Pins, *, shipped: Path, image_digest: str, engine: OcrEngin
     carried, model, policy = _verified(pins, shipped=shipped, image_digest=image_digest)
     if isinstance(engine, RapidOcrEngine):
         # The reader's own settings shape its output: with others than the pinned it is another chain.
+        engine = engine.under(carried.settings)
         found = chain_revision(carried.stages(engine.settings))
         _same("chain_revision", expected=pins.chain_revision, found=found)
     parts = bind_stages(

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from receipt_pipeline.chain.fields import find_fields
+from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract_rules import RULES_V2
 from receipt_pipeline.chain.ocr import OcrSettings
 from receipt_pipeline.chain.stages import (
     JUDGING_V1,
     READING_V1,
+    SETTINGS_V1,
+    SETTINGS_V2,
     JudgingStages,
     ReadingStages,
     Stage,
     chain_revision,
-    read_pages,
     stages_v1,
     stages_v2,
 )
 from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.reasons import IDENTITY_MISSING
+
+READING_V2 = ReadingStages(extract=partial(extract_fields, rules=RULES_V2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +46,8 @@ class CarriedChain:
 def carried_chains() -> tuple[CarriedChain, ...]:
     """Return every chain that can be loaded here, oldest first; an older one keeps its answers."""
     return (
-        CarriedChain("chain-v1", OcrSettings(), stages_v1, READING_V1, JUDGING_V1),
-        CarriedChain(
-            "chain-v2", OcrSettings(), stages_v2, ReadingStages(read_pages, find_fields), JUDGING_V1
-        ),
+        CarriedChain("chain-v1", SETTINGS_V1, stages_v1, READING_V1, JUDGING_V1),
+        CarriedChain("chain-v2", SETTINGS_V2, stages_v2, READING_V2, JUDGING_V1),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from receipt_pipeline.chain.decode import DecodeLimits, decode_scan
 from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract_rules import RULES_V2
 from receipt_pipeline.chain.features import CONTRACT, FEATURE_CONTRACT, admit, compute_features
 from receipt_pipeline.chain.ocr import OcrSettings, read_scan
 from receipt_pipeline.chain.policy import POLICY_CONTRACT, Policy, decide
@@ -28,6 +29,8 @@ from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.item_outcome import ItemOutcome
 from receipt_pipeline.core.reasons import FEATURES_REFUSED, IDENTITY_MISMATCH
 
+SETTINGS_V1 = OcrSettings()
+SETTINGS_V2 = OcrSettings(trims_margins=True, weighs_words=True)
 CONTRIBUTIONS_SHOWN = 5
 CONFIDENCE_DIGITS = 4
 
@@ -50,14 +53,14 @@ class Stage:
 
 def stages_v1(settings: OcrSettings | None = None) -> tuple[Stage, ...]:
     """Return the ordered stages of `chain-v1`, for these OCR settings or the chain's own."""
-    ocr = (settings if settings is not None else OcrSettings()).as_document()
+    ocr = (settings if settings is not None else SETTINGS_V1).as_document()
     return _stages(Stage("ocr", "1", ocr), Stage("extract", "1", {}))
 
 
 def stages_v2(settings: OcrSettings | None = None) -> tuple[Stage, ...]:
     """Return the ordered stages of `chain-v2`, for these OCR settings or the chain's own."""
-    ocr = (settings if settings is not None else OcrSettings()).as_document()
-    return _stages(Stage("ocr", "2", ocr), Stage("extract", "2", {}))
+    ocr = (settings if settings is not None else SETTINGS_V2).as_document()
+    return _stages(Stage("ocr", "2", ocr), Stage("extract", "2", asdict(RULES_V2)))
 
 
 def _stages(ocr: Stage, extract: Stage) -> tuple[Stage, ...]:

@@ -103,16 +103,22 @@ class ReceiptFields:
     tip: ReadAmount | None = None
     line_amounts: tuple[ReadAmount, ...] = ()
     several_receipts: bool = False
+    payment: tuple[str, ...] = ()
 
     def as_document(self) -> dict[str, Any]:
-        """Return the fields as plain JSON with money in integer minor units."""
+        """Return the fields as plain JSON with money in integer minor units.
+
+        `payment` is there only where the receipt says how it was paid, and the chain asks.
+        """
 
         def amount(value: ReadAmount | None) -> dict[str, Any] | None:
             if value is None:
                 return None
             return {"minor": value.minor, "currency": value.currency, "printed": value.printed}
 
+        payment = {"payment": list(self.payment)} if self.payment else {}
         return {
+            **payment,
             "merchant": self.merchant,
             "address": self.address,
             "date": None

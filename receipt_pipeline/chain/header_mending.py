@@ -1,0 +1,68 @@
+"""Stage extract, mending part: blanks, brackets and stops of a header, where their form proves them."""
+
+from __future__ import annotations
+
+import re
+
+from receipt_pipeline.chain.extract_labels import one_letter_apart
+from receipt_pipeline.chain.words import KNOWN_WORDS
+
+_FORM = r"(?:SDN|BHD|LTD|PTE|ENTERPRISE|TRADING)\b"
+_OPEN_BRACKET = re.compile(rf"\((\w{{1,3}})\s+(?={_FORM})", re.IGNORECASE)
+_MARK_BEFORE_FORM = re.compile(rf"(?<=[A-Z]{{5}})[.:-](?=\s+{_FORM})", re.IGNORECASE)
+# Between the stops of initials a digit is a letter.
+_DIGIT_AMONG_INITIALS = re.compile(r"(?<=[A-Z]\.)[10](?=\.[A-Z]?\b)", re.IGNORECASE)
+_STOP_IN_WORD = re.compile(r"\b([A-Z]+)\.([A-Z]+)\b", re.IGNORECASE)
+_GLUED_POSTCODE = re.compile(r"(?<!\d)(\d{5})(?=[A-Z]{2})", re.IGNORECASE)
+_GLUED_NUMBER = re.compile(r"\b(\d{1,4})([A-Z]{4,})\b", re.IGNORECASE)
+_STOP_FOR_COMMA = re.compile(
+    r"(?<=[A-Z]{4})\.(?=[A-Z]{4})|(?<=\d)\.(?= ?[A-Z]{4})|(?<=\d):(?= )|(?<=\b(?:KL|PJ|JB))\.(?= [A-Z])",
+    re.IGNORECASE,
+)
+_COMMA_FOR_STOP = re.compile(r"(?<=\b[A-Z]\.[A-Z]),(?= ?\d)")
+_LONG_WORD = re.compile(r"[A-Z]{8,}", re.IGNORECASE)
+_GLUED_COMMA = re.compile(r",(?=[^\s,])")
+# So long a word one letter from a known one is that one: nothing else is spelt so.
+LONG_WORD_MIN = 8
+_LONG_KNOWN = sorted(word for word in KNOWN_WORDS if len(word) >= LONG_WORD_MIN)
+
+
+def mended_name(name: str) -> str:
+    """Return the name with the marks that reading lost or made up put right."""
+    name = _OPEN_BRACKET.sub(r"(\1) ", name.replace("_", " "))
+    name = _DIGIT_AMONG_INITIALS.sub(lambda match: "I" if match.group() == "1" else "O", name)
+    name = _LONG_WORD.sub(_as_known, _MARK_BEFORE_FORM.sub("", name))
+    return " ".join(name.split())
+
+
+def mended_address(address: str) -> str:
+    """Return the address with swallowed blanks back in place and stops within it turned to what they are."""
+    address = _STOP_IN_WORD.sub(_joined_if_known, address.replace("_", " "))
+    address = _LONG_WORD.sub(_as_known, address)
+    address = _GLUED_POSTCODE.sub(r"\1 ", address)
+    address = _GLUED_NUMBER.sub(_parted_if_known, address)
+    address = _COMMA_FOR_STOP.sub(".", address)
+    # Between the parts of an address a comma is meant; the reader often takes a small one for a stop.
+    address = " ".join(_STOP_FOR_COMMA.sub(",", address).split())
+    glued = len(_GLUED_COMMA.findall(address))
+    # A shop sets its commas one way: the few that seem glued are blanks that reading swallowed.
+    return _GLUED_COMMA.sub(", ", address) if glued * 2 <= address.count(", ") else address
+
+
+def _joined_if_known(match: re.Match[str]) -> str:
+    joined = match[1] + match[2]
+    return joined if joined.upper() in KNOWN_WORDS else match.group()
+
+
+def _parted_if_known(match: re.Match[str]) -> str:
+    return f"{match[1]} {match[2]}" if match[2].upper() in KNOWN_WORDS else match.group()
+
+
+def _as_known(match: re.Match[str]) -> str:
+    word = match.group().upper()
+    if word in KNOWN_WORDS:
+        return match.group()
+    near = [known for known in _LONG_KNOWN if one_letter_apart(word, known)]
+    if len(near) != 1:
+        return match.group()
+    return near[0].title() if match.group()[1].islower() else near[0]

@@ -1,0 +1,86 @@
+"""Names and addresses as reading leaves them, and what their form proves about them."""
+
+from __future__ import annotations
+
+import pytest
+
+from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract_rules import RULES_V1, RULES_V2
+from receipt_pipeline.chain.header_mending import mended_address, mended_name
+from receipt_pipeline_tests.printed_receipt import reading_of
+
+
+@pytest.mark.parametrize(
+    ("read", "meant"),
+    [
+        ("LUMBUNG (M SDN BHD", "LUMBUNG (M) SDN BHD"),
+        ("TIN WHISTLE. SDN BHD", "TIN WHISTLE SDN BHD"),
+        ("TIN WHISTLE- SDN BHD", "TIN WHISTLE SDN BHD"),
+        ("TIN WHISTLE ENTERPRIS", "TIN WHISTLE ENTERPRISE"),
+        ("OLD_KILN TRADING", "OLD KILN TRADING"),
+        ("A.1.B. HARDWARE", "A.I.B. HARDWARE"),
+        ("K.0.P ENTERPRISE", "K.O.P ENTERPRISE"),
+        ("TEH & CO. LTD", "TEH & CO. LTD"),
+        ("CAFE 1.0 BAR", "CAFE 1.0 BAR"),
+        ("SETIA (SHAH ALAM) SDN BHD", "SETIA (SHAH ALAM) SDN BHD"),
+    ],
+)
+def test_a_name_is_mended_where_its_form_proves_it(read: str, meant: str) -> None:
+    assert mended_name(read) == meant
+
+
+@pytest.mark.parametrize(
+    ("read", "meant"),
+    [
+        ("JALAN KENANGA, 43000KAJANG", "JALAN KENANGA, 43000 KAJANG"),
+        ("14JALAN MAWAR 2", "14 JALAN MAWAR 2"),
+        ("KUALA L.UMPUR", "KUALA LUMPUR"),
+        ("Kawasan Perindustrlan, 41000 Klang", "Kawasan Perindustrian, 41000 Klang"),
+        ("KAWASAN PERINDUSTRN, 41000 KLANG", "KAWASAN PERINDUSTRN, 41000 KLANG"),
+        ("PETALING JAYA.SELANGOR", "PETALING JAYA,SELANGOR"),
+        ("NO 1: JLN MELATI 4", "NO 1, JLN MELATI 4"),
+        ("LOT P.T, 331, BATU 4", "LOT P.T. 331, BATU 4"),
+        ("12, JALAN INTAN, TAMAN DAMAI,81200 JOHOR BAHRU", "12, JALAN INTAN, TAMAN DAMAI, 81200 JOHOR BAHRU"),
+        ("12,JALAN INTAN,TAMAN DAMAI, KLANG", "12,JALAN INTAN,TAMAN DAMAI, KLANG"),
+        ("NO.12-1, JALAN SS 6/5B", "NO.12-1, JALAN SS 6/5B"),
+        ("LOT NO : 20, LEVEL UG1", "LOT NO : 20, LEVEL UG1"),
+        ("3RD FLOOR, 10115 BERLIN", "3RD FLOOR, 10115 BERLIN"),
+        ("MUEHLENWEG 4 10115 BERLIN", "MUEHLENWEG 4 10115 BERLIN"),
+    ],
+)
+def test_an_address_is_mended_where_its_form_proves_it(read: str, meant: str) -> None:
+    assert mended_address(read) == meant
+
+
+HANDWRITTEN_ABOVE = """
+Ali Caterer
+PAPER LANTERN
+(1365663-P)
+12, JALAN KENANGA 3/4,
+43000 KAJANG, SELANGOR
+TOTAL  RM 2.00
+"""
+
+
+def test_the_line_above_a_bare_company_number_is_the_name() -> None:
+    assert extract_fields(reading_of(HANDWRITTEN_ABOVE), RULES_V2).merchant == "PAPER LANTERN"
+
+
+def test_the_first_chain_does_as_it_always_did() -> None:
+    read = reading_of("OLD_KILN (M SDN BHD\nJALAN MAWAR, 43000KAJANG\nTOTAL  RM 2.00")
+    fields = extract_fields(read, RULES_V1)
+    assert (fields.merchant, fields.address) == ("OLD_KILN (M SDN BHD", "JALAN MAWAR, 43000KAJANG")
+    assert fields == extract_fields(read)
+
+
+def test_a_branch_is_no_part_of_an_address_that_repeats_its_place() -> None:
+    head = "OLD KILN SDN BHD\nBANDAR BARU MAWAR\nNO 15 JALAN INTAN 10\nBANDAR BARU MAWAR"
+    text = head + "\nTEL: 03-123\nTOTAL  RM 2.00"
+    assert extract_fields(reading_of(text), RULES_V2).address == "NO 15 JALAN INTAN 10 BANDAR BARU MAWAR"
+
+
+def test_the_number_and_name_of_a_branch_close_an_address() -> None:
+    head = "OLD KILN SDN BHD\nLOT 12, JALAN INTAN\n42100 KLANG, SELANGOR\n1174-PERMATA HILL"
+    text = head + "\nGST NO 0001\nTOTAL  RM 2.00"
+    address = extract_fields(reading_of(text), RULES_V2).address
+    assert address == "LOT 12, JALAN INTAN 42100 KLANG, SELANGOR 1174-PERMATA HILL"

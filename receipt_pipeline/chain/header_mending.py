@@ -22,7 +22,7 @@ _STOP_FOR_COMMA = re.compile(
 _COMMA_FOR_STOP = re.compile(r"(?<=\b[A-Z]\.[A-Z]),(?= ?\d)")
 _LONG_WORD = re.compile(r"[A-Z]{8,}", re.IGNORECASE)
 _GLUED_COMMA = re.compile(r",(?=[^\s,])")
-# So long a word one letter from a known one is that one: nothing else is spelt so.
+# So long a word one inner letter from a known one is that one: nothing else is spelt so.
 LONG_WORD_MIN = 8
 _LONG_KNOWN = sorted(word for word in KNOWN_WORDS if len(word) >= LONG_WORD_MIN)
 
@@ -62,7 +62,9 @@ def _as_known(match: re.Match[str]) -> str:
     word = match.group().upper()
     if word in KNOWN_WORDS:
         return match.group()
-    near = [known for known in _LONG_KNOWN if one_letter_apart(word, known)]
+    # Another last letter is mostly a plural.
+    ends = (word[0], word[-1])
+    near = [known for known in _LONG_KNOWN if (known[0], known[-1]) == ends and one_letter_apart(word, known)]
     if len(near) != 1:
         return match.group()
     return near[0].title() if match.group()[1].islower() else near[0]

@@ -16,6 +16,7 @@ import receipt_pipeline
 from receipt_pipeline.chain.artefact import artefact_path
 from receipt_pipeline.chain.image_digest import installed_image_digest
 from receipt_pipeline.chain.release import MODELS_FOLDER, ShippedRelease, shipped_releases
+from receipt_pipeline.chain.revisions import chain_of_revision
 from receipt_pipeline.chain.risk import load_risk_model
 from receipt_pipeline.evaluation.risk_measures import auc_interval, roc_auc, share_upper95
 from receipt_pipeline.evaluation.risk_pictures import (
@@ -87,7 +88,8 @@ def _score(score: FieldScore) -> dict[str, float]:
 def _text_figures(transcripts: Path, release: ShippedRelease, *, shipped: Path) -> dict[str, Any]:
     digest = release.release.risk_model_digest
     model = load_risk_model(artefact_path(shipped / MODELS_FOLDER, digest), digest)
-    risks, truth = score_transcripts(transcripts, model)
+    chain = chain_of_revision(release.release.chain_revision)
+    risks, truth = score_transcripts(transcripts, model, chain.reading.extract)
     return {"transcripts": len(risks), **_auc_figures("risk_auc_text", risks, truth)}
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from receipt_pipeline.chain.extract import extract_fields
 from receipt_pipeline.chain.features import compute_features
 from receipt_pipeline.chain.risk import RiskModel, score
-from receipt_pipeline.chain.values import Reading, TextLine
+from receipt_pipeline.chain.values import Reading, ReceiptFields, TextLine
 
 LINE_HEIGHT_PX = 22
 ROW_STEP_PX = 32
@@ -50,13 +49,15 @@ def transcript_reading(texts: tuple[str, ...]) -> Reading:
     return Reading(lines=lines, page_sizes=((width, ROW_STEP_PX * max(1, len(texts))),))
 
 
-def score_transcripts(folder: Path, model: RiskModel) -> tuple[dict[str, float], dict[str, bool]]:
-    """Return risk (0..1) and truth of every transcript, by its id."""
+def score_transcripts(
+    folder: Path, model: RiskModel, extract: Callable[[Reading], ReceiptFields]
+) -> tuple[dict[str, float], dict[str, bool]]:
+    """Return risk (0..1) and truth of every transcript, by its id, its fields found by this chain."""
     risks: dict[str, float] = {}
     truth: dict[str, bool] = {}
     for transcript in read_transcripts(folder):
         reading = transcript_reading(transcript.texts)
-        features = compute_features(reading, extract_fields(reading))
+        features = compute_features(reading, extract(reading))
         risks[transcript.name] = score(model, features).probability_ppm / 1_000_000
         truth[transcript.name] = transcript.forged
     return risks, truth

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import or_, select
+from sqlalchemy import bindparam, or_, select
 
 from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
 from receipt_pipeline.core.errors import ObjectFault
@@ -202,28 +202,34 @@ def _worth_recording(tx: LedgerTransaction, event: ReceivedEvent, outcome: Event
     return outcome is EventOutcome.UNVERIFIED and seen is None
 
 
+# A delivery asks all of this, twice where it acts: built once.
+_TASKS_STATE = (
+    select(effects.c.state)
+    .where(effects.c.job_id == bindparam("of_job"))
+    .where(effects.c.kind == EffectKind.REVIEW_TASKS)
+)
+_RECEIVED = select(consumed.c.consumed_id).where(consumed.c.job_id == bindparam("of_job"))
+_SAME_EVENT = _RECEIVED.where(consumed.c.event_id == bindparam("event"))
+_SAME_CLAIM = (
+    _RECEIVED.where(consumed.c.source != POLL)
+    .where(consumed.c.event_kind == bindparam("claimed"))
+    .where(or_(consumed.c.result_digest.is_(None), consumed.c.result_digest == bindparam("result")))
+)
+
+
 def _known(
     tx: LedgerTransaction, event: ReceivedEvent, job: Mapping[str, Any] | None, source: str
 ) -> KnownJob | None:
     if job is None:
         return None
-    tasks_state = tx.scalar(
-        select(effects.c.state)
-        .where(effects.c.job_id == event.job_id)
-        .where(effects.c.kind == EffectKind.REVIEW_TASKS)
-    )
-    received = select(consumed.c.consumed_id).where(consumed.c.job_id == event.job_id)
-    same_claim = (
-        received.where(consumed.c.source != POLL)
-        .where(consumed.c.event_kind == event.state.value)
-        .where(or_(consumed.c.result_digest.is_(None), consumed.c.result_digest == job["result_digest"]))
-    )
+    of_job = {"of_job": event.job_id}
+    tasks_state = tx.scalar(_TASKS_STATE, of_job)
+    claim = of_job | {"claimed": event.state.value, "result": job["result_digest"]}
     return KnownJob(
         state=JobState(job["state"]),
         result_digest=job["result_digest"],
         tasks_due=job["state"] == JobState.SUCCEEDED and tasks_state in _DUE_STATES,
         held=bool(open_quarantines(tx, event.job_id)),
-        event_seen=source != POLL
-        and tx.row(received.where(consumed.c.event_id == event.event_id)) is not None,
-        claim_seen=tx.row(same_claim) is not None,
+        event_seen=source != POLL and tx.row(_SAME_EVENT, of_job | {"event": event.event_id}) is not None,
+        claim_seen=tx.row(_SAME_CLAIM, claim) is not None,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import insert, select
+from sqlalchemy import bindparam, insert, select
 
 from receipt_pipeline.core.effect_lifecycle import EffectDemand
 from receipt_pipeline.core.envelope import ITEM_SECONDS_MIN, JobLimits, JobRequest, differing_fields
@@ -25,6 +25,7 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
+from receipt_pipeline.ledger.losses import read_job
 from receipt_pipeline.ledger.releases import resolve_release
 from receipt_pipeline.ledger.tables import items, jobs
 
@@ -51,15 +52,45 @@ class Lineage:
     lineage: str | None = None
 
 
+# Every acceptance asks both, the first one twice: built once.
+_BY_KEY = (
+    select(jobs)
+    .where(jobs.c.tenant == bindparam("of_tenant"))
+    .where(jobs.c.idempotency_key == bindparam("key"))
+)
+_SAME_BYTES = (
+    select(
+        items.c.sha256,
+        items.c.job_id,
+        items.c.ordinal,
+        items.c.item_id,
+        items.c.id_explicit,
+        jobs.c.caller,
+        jobs.c.release_id,
+    )
+    .join(jobs, jobs.c.job_id == items.c.job_id)
+    .where(items.c.tenant == bindparam("of_tenant"))
+    .where(items.c.sha256.in_(bindparam("digests", expanding=True)))
+    .where(jobs.c.lineage != bindparam("own_lineage"))
+    # Nothing of a shadow was sent on: it makes no later request a repetition.
+    .where(sa.cast(jobs.c.warnings, sa.Text).not_like(f"%{ROLLOUT_SHADOW.code}%"))
+    .where(
+        sa.or_(
+            sa.and_(jobs.c.state.in_([JobState.ACCEPTED, JobState.RUNNING]), items.c.item_class.is_(None)),
+            items.c.item_class == ItemClass.CLASSIFIED,
+        )
+    )
+    .order_by(jobs.c.submitted_at, items.c.ordinal)
+)
+
+
 def find_replay(tx: LedgerTransaction, *, tenant: str, request: JobRequest) -> dict[str, Any] | None:
     """Return the job that already answers this request, None when the key is new.
 
     Raises:
         KeyConflict: the key names a different request; facts name the fields, never the values.
     """
-    row = tx.row(
-        select(jobs).where(jobs.c.tenant == tenant).where(jobs.c.idempotency_key == request.idempotency_key)
-    )
+    row = tx.row(_BY_KEY, {"of_tenant": tenant, "key": request.idempotency_key})
     if row is None or row["fingerprint"] == request.fingerprint:
         return row
     differing = differing_fields(row["fingerprint_document"], request.fingerprint_document())
@@ -100,13 +131,12 @@ def insert_job(
     pins = Pins(**{name: release[name] for name in Pins.__slots__})
     job_id = new_id(tx, "job")
     tx.execute(
-        insert(jobs).values(
-            _job_values(request, limits, release, family)
-            | {"job_id": job_id, "tenant": tenant, "caller": caller, "lineage": family.lineage or job_id}
-            | {"items_requested": len(stored), "submitted_at": now, "queue_deadline": deadline}
-            | {"warnings": _warnings(request, len(stored))}
-            | (_shadowed(request, len(stored)) if shadow else {})
-        )
+        insert(jobs),
+        _job_values(request, limits, release, family)
+        | {"job_id": job_id, "tenant": tenant, "caller": caller, "lineage": family.lineage or job_id}
+        | {"items_requested": len(stored), "submitted_at": now, "queue_deadline": deadline}
+        | {"warnings": _warnings(request, len(stored))}
+        | (_shadowed(request, len(stored)) if shadow else {}),
     )
     evidence = find_earlier(
         tx, tenant=tenant, caller=caller, pins=pins, stored=stored, lineage=family.lineage
@@ -115,7 +145,7 @@ def insert_job(
     append_event(
         tx, EventKind.ACCEPTED, job_id=job_id, tenant=tenant, release_id=pins.release_id, items=len(stored)
     )
-    row = tx.row(select(jobs).where(jobs.c.job_id == job_id))
+    row = read_job(tx, job_id)
     assert row is not None
     return row
 
@@ -208,33 +238,9 @@ def find_earlier(
     candidates: dict[str, list[dict[str, Any]]] = {}
     digests = sorted({item.sha256 for item in stored})
     for start in range(0, len(digests), INSERT_BATCH_MAX):
-        query = (
-            select(
-                items.c.sha256,
-                items.c.job_id,
-                items.c.ordinal,
-                items.c.item_id,
-                items.c.id_explicit,
-                jobs.c.caller,
-                jobs.c.release_id,
-            )
-            .join(jobs, jobs.c.job_id == items.c.job_id)
-            .where(items.c.tenant == tenant)
-            .where(items.c.sha256.in_(digests[start : start + INSERT_BATCH_MAX]))
-            .where(jobs.c.lineage != (lineage or ""))
-            # Nothing of a shadow was sent on: it makes no later request a repetition.
-            .where(sa.cast(jobs.c.warnings, sa.Text).not_like(f"%{ROLLOUT_SHADOW.code}%"))
-            .where(
-                sa.or_(
-                    sa.and_(
-                        jobs.c.state.in_([JobState.ACCEPTED, JobState.RUNNING]), items.c.item_class.is_(None)
-                    ),
-                    items.c.item_class == ItemClass.CLASSIFIED,
-                )
-            )
-            .order_by(jobs.c.submitted_at, items.c.ordinal)
-        )
-        for row in tx.rows(query):
+        batch = digests[start : start + INSERT_BATCH_MAX]
+        asked = {"of_tenant": tenant, "digests": batch, "own_lineage": lineage or ""}
+        for row in tx.rows(_SAME_BYTES, asked):
             candidates.setdefault(row["sha256"], []).append(row)
     return [_evidence(item, candidates.get(item.sha256, []), caller, pins) for item in stored]
 

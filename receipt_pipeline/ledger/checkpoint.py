@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.item_outcome import ItemOutcome
@@ -20,6 +20,28 @@ from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.losses import read_job
 from receipt_pipeline.ledger.quarantines import hold_divergent
 from receipt_pipeline.ledger.tables import attempts, items, jobs, refused_writes
+
+# What every item costs at least once is built once.
+_ATTEMPT = (
+    update(attempts)
+    .where(attempts.c.job_id == bindparam("of_job"))
+    .where(attempts.c.lease_epoch == bindparam("of_epoch"))
+)
+_COUNT_INVOCATIONS = _ATTEMPT.values(invocations=attempts.c.invocations + bindparam("more"))
+_UNFINISHED = (
+    update(items)
+    .where(items.c.job_id == bindparam("of_job"))
+    .where(items.c.ordinal == bindparam("of_ordinal"))
+    .where(items.c.item_class.is_(None))
+)
+_FINISH = _UNFINISHED.values(invocations=items.c.invocations + bindparam("more"))
+_OTHER_OUTCOME = (
+    select(refused_writes.c.digest)
+    .where(refused_writes.c.job_id == bindparam("of_job"))
+    .where(refused_writes.c.ordinal == bindparam("of_ordinal"))
+    .where(refused_writes.c.digest.is_not(None))
+    .where(refused_writes.c.digest != bindparam("known"))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +114,7 @@ def _write_outcome(
     tx: LedgerTransaction, token: FencingToken, finished: FinishedItem, now: dt.datetime
 ) -> None:
     outcome = finished.outcome
-    values = {
+    values: dict[str, Any] = {
         "item_class": outcome.item_class,
         "decision": outcome.decision,
         "risk_ppm": outcome.risk_ppm,
@@ -103,17 +125,12 @@ def _write_outcome(
         "outcome_digest": outcome.outcome_digest,
         "written_epoch": token.lease_epoch,
         "finished_at": now,
-        "invocations": items.c.invocations + finished.invocations,
+        "more": finished.invocations,
     }
     if finished.kept_decision_id is not None:
         values["decision_id"] = finished.kept_decision_id
-    written = tx.execute(
-        update(items)
-        .where(items.c.job_id == token.job_id)
-        .where(items.c.ordinal == finished.ordinal)
-        .where(items.c.item_class.is_(None))
-        .values(**values)
-    )
+    of_item = {"of_job": token.job_id, "of_ordinal": finished.ordinal}
+    written = tx.execute(_FINISH, values | of_item)
     if (
         written.rowcount == 0
     ):  # Our own commit, replayed after a lost answer: same outcome or a broken promise.
@@ -125,10 +142,8 @@ def _write_outcome(
         assert kept == outcome.outcome_digest, (token, finished.ordinal)
         return
     tx.execute(
-        update(attempts)
-        .where(attempts.c.job_id == token.job_id)
-        .where(attempts.c.lease_epoch == token.lease_epoch)
-        .values(invocations=attempts.c.invocations + finished.invocations)
+        _COUNT_INVOCATIONS,
+        {"of_job": token.job_id, "of_epoch": token.lease_epoch, "more": finished.invocations},
     )
     append_event(
         tx,
@@ -143,26 +158,15 @@ def _write_outcome(
 
 
 def _mark_begun(tx: LedgerTransaction, token: FencingToken, ordinal: int, now: dt.datetime) -> None:
-    written = tx.execute(
-        update(items)
-        .where(items.c.job_id == token.job_id)
-        .where(items.c.ordinal == ordinal)
-        .where(items.c.item_class.is_(None))
-        .values(begun_epoch=token.lease_epoch, begun_at=now)
-    )
+    begun = {"begun_epoch": token.lease_epoch, "begun_at": now}
+    written = tx.execute(_UNFINISHED, {"of_job": token.job_id, "of_ordinal": ordinal} | begun)
     assert written.rowcount == 1, (token, ordinal)
 
 
 def _diverges(tx: LedgerTransaction, job_id: str, finished: FinishedItem) -> bool:
     """Tell whether a lost attempt tried to write another outcome for this item."""
-    other = tx.row(
-        select(refused_writes.c.digest)
-        .where(refused_writes.c.job_id == job_id)
-        .where(refused_writes.c.ordinal == finished.ordinal)
-        .where(refused_writes.c.digest.is_not(None))
-        .where(refused_writes.c.digest != finished.outcome.outcome_digest)
-    )
-    return other is not None
+    of_item = {"of_job": job_id, "of_ordinal": finished.ordinal}
+    return tx.row(_OTHER_OUTCOME, of_item | {"known": finished.outcome.outcome_digest}) is not None
 
 
 def record_refused_write(
@@ -200,9 +204,4 @@ def record_refused_write(
 
 def record_attempt_facts(tx: LedgerTransaction, token: FencingToken, facts: dict[str, Any]) -> None:
     """Keep CPU, thread and timing facts on the attempt, never in result bytes or pins."""
-    tx.execute(
-        update(attempts)
-        .where(attempts.c.job_id == token.job_id)
-        .where(attempts.c.lease_epoch == token.lease_epoch)
-        .values(facts=facts)
-    )
+    tx.execute(_ATTEMPT, {"of_job": token.job_id, "of_epoch": token.lease_epoch, "facts": facts})

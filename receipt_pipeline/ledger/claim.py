@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import func, insert, or_, select, update
+from sqlalchemy import bindparam, func, insert, or_, select, update
 
 from receipt_pipeline.core.job_lifecycle import HELD_PHASES, CloseCause, JobState, Phase
 from receipt_pipeline.core.leases import FencingToken
@@ -26,6 +26,10 @@ class AttemptKind(StrEnum):
 
     WORK = "work"
     CLOSING = "closing"
+
+
+_COUNT_ATTEMPTS = select(func.count()).select_from(attempts).where(attempts.c.job_id == bindparam("of_job"))
+_ITEMS = select(items).where(items.c.job_id == bindparam("of_job")).order_by(items.c.ordinal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,18 +161,19 @@ def _open_attempt(
 ) -> ClaimedJob:
     job = read_job(tx, job_id)
     assert job is not None
-    number = tx.scalar(select(func.count()).select_from(attempts).where(attempts.c.job_id == job_id))
+    number = tx.scalar(_COUNT_ATTEMPTS, {"of_job": job_id})
     tx.execute(
-        insert(attempts).values(
-            job_id=job_id,
-            lease_epoch=job["lease_epoch"],
-            attempt_no=int(number or 0) + 1,
-            kind=kind,
-            owner=owner,
-            run_id=run_id,
-            opened_at=tx.now(),
-            facts={},
-        )
+        insert(attempts),
+        {
+            "job_id": job_id,
+            "lease_epoch": job["lease_epoch"],
+            "attempt_no": int(number or 0) + 1,
+            "kind": kind,
+            "owner": owner,
+            "run_id": run_id,
+            "opened_at": tx.now(),
+            "facts": {},
+        },
     )
     append_event(
         tx,
@@ -180,7 +185,7 @@ def _open_attempt(
         owner=owner,
         run_id=run_id or None,
     )
-    listed = tx.rows(select(items).where(items.c.job_id == job_id).order_by(items.c.ordinal))
+    listed = tx.rows(_ITEMS, {"of_job": job_id})
     return ClaimedJob(FencingToken(job_id, job["lease_epoch"]), kind, job, listed)
 
 

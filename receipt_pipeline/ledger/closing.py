@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from receipt_pipeline.core.completion_contract import COMPLETION_CONTRACTS
 from receipt_pipeline.core.effect_lifecycle import EffectDemand, EffectKind, EffectState
@@ -59,13 +59,22 @@ class VerifiedResult:
     size_bytes: int
 
 
+_COUNT_CLASSES = (
+    select(items.c.item_class, sa.func.count().label("n"))
+    .where(items.c.job_id == bindparam("of_job"))
+    .group_by(items.c.item_class)
+)
+_OPEN_ATTEMPT = (
+    update(attempts)
+    .where(attempts.c.job_id == bindparam("of_job"))
+    .where(attempts.c.lease_epoch == bindparam("of_epoch"))
+    .where(attempts.c.closed_at.is_(None))
+)
+
+
 def item_counts(tx: LedgerTransaction, job_id: str) -> dict[ItemClass, int]:
     """Return the number of items per class; items without a class are left out."""
-    rows = tx.rows(
-        select(items.c.item_class, sa.func.count().label("n"))
-        .where(items.c.job_id == job_id)
-        .group_by(items.c.item_class)
-    )
+    rows = tx.rows(_COUNT_CLASSES, {"of_job": job_id})
     counts = count_classes(())
     for row in rows:
         if row["item_class"] is not None:
@@ -105,18 +114,17 @@ def close_attempt(
 ) -> None:
     """Close the attempt row of an epoch once; a closed one stays as it is."""
     written = tx.execute(
-        update(attempts)
-        .where(attempts.c.job_id == job_id)
-        .where(attempts.c.lease_epoch == lease_epoch)
-        .where(attempts.c.closed_at.is_(None))
-        .values(
-            closed_at=tx.now(),
-            outcome=outcome,
-            failure_class=failure_class,
-            reason_code=reason_code,
-            spent_budget=spent_budget,
-            output_digest=output_digest,
-        )
+        _OPEN_ATTEMPT,
+        {
+            "of_job": job_id,
+            "of_epoch": lease_epoch,
+            "closed_at": tx.now(),
+            "outcome": outcome,
+            "failure_class": failure_class,
+            "reason_code": reason_code,
+            "spent_budget": spent_budget,
+            "output_digest": output_digest,
+        },
     )
     if written.rowcount == 1:
         append_event(
@@ -312,18 +320,19 @@ def _record_effects(
     for kind, required in following:
         key = f"{job['job_id']}:{kind.value}"
         tx.execute(
-            insert(effects).values(
-                effect_id=key,
-                job_id=job["job_id"],
-                lease_epoch=job["lease_epoch"],
-                kind=kind,
-                required=required,
-                idempotency_key=key,
-                state=EffectState.INTENDED,
-                intended_at=now,
-                updated_at=now,
-                deadline_at=now + dt.timedelta(seconds=limits.effect_deadline_s),
-            )
+            insert(effects),
+            {
+                "effect_id": key,
+                "job_id": job["job_id"],
+                "lease_epoch": job["lease_epoch"],
+                "kind": kind,
+                "required": required,
+                "idempotency_key": key,
+                "state": EffectState.INTENDED,
+                "intended_at": now,
+                "updated_at": now,
+                "deadline_at": now + dt.timedelta(seconds=limits.effect_deadline_s),
+            },
         )
 
 
@@ -341,12 +350,13 @@ def _append_message(
     now = tx.now()
     message_id = f"msg_{job['job_id']}"
     tx.execute(
-        insert(outbox).values(
-            message_id=message_id,
-            job_id=job["job_id"],
-            tenant=job["tenant"],
-            kind="job.terminal",
-            payload={
+        insert(outbox),
+        {
+            "message_id": message_id,
+            "job_id": job["job_id"],
+            "tenant": job["tenant"],
+            "kind": "job.terminal",
+            "payload": {
                 "job_id": job["job_id"],
                 "state": state.value,
                 "terminal_class": terminal_class.value,
@@ -354,10 +364,10 @@ def _append_message(
                 "result_digest": result.digest if result and state is JobState.SUCCEEDED else None,
                 "terminal_at": now.isoformat(),
             },
-            state="due",
-            created_at=now,
-            due_at=now,
-        )
+            "state": "due",
+            "created_at": now,
+            "due_at": now,
+        },
     )
     append_event(
         tx, EventKind.MESSAGE_CREATED, job_id=job["job_id"], tenant=job["tenant"], message_id=message_id

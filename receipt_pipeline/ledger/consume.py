@@ -75,20 +75,21 @@ def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
             continue
         cleared = item["decision"] == Decision.CLEAR and not doubts
         tx.execute(
-            insert(review_tasks).values(
-                decision_id=item["decision_id"],
-                job_id=job["job_id"],
-                tenant=job["tenant"],
-                ordinal=item["ordinal"],
-                item_id=item["item_id"],
-                decision=item["decision"],
-                reasons=[*(item["reasons"] or []), *doubts],
-                result_digest=job["result_digest"],
-                outcome_digest=item["outcome_digest"],
-                state=AUTO_CLEARED if cleared else TASK_OPEN,
-                created_at=now,
-                closed_at=now if cleared else None,
-            )
+            insert(review_tasks),
+            {
+                "decision_id": item["decision_id"],
+                "job_id": job["job_id"],
+                "tenant": job["tenant"],
+                "ordinal": item["ordinal"],
+                "item_id": item["item_id"],
+                "decision": item["decision"],
+                "reasons": [*(item["reasons"] or []), *doubts],
+                "result_digest": job["result_digest"],
+                "outcome_digest": item["outcome_digest"],
+                "state": AUTO_CLEARED if cleared else TASK_OPEN,
+                "created_at": now,
+                "closed_at": now if cleared else None,
+            },
         )
         made += 1
     tx.execute(
@@ -121,17 +122,18 @@ def record_consumed(
 ) -> None:
     """Record one received event and what it led to: acted, duplicate, late, conflict, unverified."""
     tx.execute(
-        insert(consumed).values(
-            event_id=event_id,
-            job_id=job_id,
-            event_kind=event_kind,
-            source=source,
-            result_digest=result_digest,
-            outcome=outcome,
-            reason_code=reason.code if reason else "",
-            tasks_made=tasks_made,
-            received_at=tx.now(),
-        )
+        insert(consumed),
+        {
+            "event_id": event_id,
+            "job_id": job_id,
+            "event_kind": event_kind,
+            "source": source,
+            "result_digest": result_digest,
+            "outcome": outcome,
+            "reason_code": reason.code if reason else "",
+            "tasks_made": tasks_made,
+            "received_at": tx.now(),
+        },
     )
     append_event(
         tx, EventKind.CONSUMED, job_id=job_id, event_id=event_id, outcome=outcome, tasks_made=tasks_made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import Integer, bindparam, or_, select, update
 
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.item_classes import ItemClass
@@ -30,6 +30,25 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.losses import begin_closing, read_job
 from receipt_pipeline.ledger.tables import items, jobs
+
+# What every pass looks for is built once.
+_AT_MOST = bindparam("at_most", type_=Integer())
+_OVERRUNNING = (
+    select(jobs.c.job_id, jobs.c.lease_epoch, jobs.c.processing_deadline, jobs.c.cutoff_at)
+    .where(jobs.c.state == JobState.RUNNING)
+    .where(jobs.c.close_cause.is_(None))
+    .where(jobs.c.phase.not_in(HELD_PHASES))
+    .where(or_(jobs.c.processing_deadline <= bindparam("latest"), jobs.c.cutoff_at <= bindparam("latest")))
+    .limit(_AT_MOST)
+)
+_EXPIRED_LEASES = (
+    select(jobs.c.job_id, jobs.c.lease_epoch)
+    .where(jobs.c.state == JobState.RUNNING)
+    .where(jobs.c.lease_owner.is_not(None))
+    .where(jobs.c.lease_expires_at <= bindparam("now"))
+    .order_by(jobs.c.lease_expires_at)
+    .limit(_AT_MOST)
+)
 
 
 def expire_job(tx: LedgerTransaction, *, job_id: str, limits: ServiceLimits) -> bool:
@@ -165,28 +184,12 @@ def overrun_job(
 def overrunning_jobs(tx: LedgerTransaction, *, grace_s: float, at_most: int) -> list[dict[str, Any]]:
     """Return running jobs whose worker is past a limit and its grace."""
     limit = tx.now() - dt.timedelta(seconds=grace_s)
-    query = (
-        select(jobs.c.job_id, jobs.c.lease_epoch, jobs.c.processing_deadline, jobs.c.cutoff_at)
-        .where(jobs.c.state == JobState.RUNNING)
-        .where(jobs.c.close_cause.is_(None))
-        .where(jobs.c.phase.not_in(HELD_PHASES))
-        .where(or_(jobs.c.processing_deadline <= limit, jobs.c.cutoff_at <= limit))
-        .limit(at_most)
-    )
-    return tx.rows(query)
+    return tx.rows(_OVERRUNNING, {"latest": limit, "at_most": at_most})
 
 
 def expired_leases(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
     """Return running jobs whose lease ended without a release."""
-    query = (
-        select(jobs.c.job_id, jobs.c.lease_epoch)
-        .where(jobs.c.state == JobState.RUNNING)
-        .where(jobs.c.lease_owner.is_not(None))
-        .where(jobs.c.lease_expires_at <= tx.now())
-        .order_by(jobs.c.lease_expires_at)
-        .limit(at_most)
-    )
-    return tx.rows(query)
+    return tx.rows(_EXPIRED_LEASES, {"now": tx.now(), "at_most": at_most})
 
 
 def unfinished_items(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:

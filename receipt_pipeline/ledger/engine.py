@@ -81,12 +81,16 @@ class LedgerTransaction:
 
     def rows(self, statement: sa.Executable, parameters: Any = None) -> list[dict[str, Any]]:
         """Run a query and return its rows as dictionaries."""
-        return [dict(row) for row in self._connection.execute(statement, parameters).mappings()]
+        result = self._connection.execute(statement, parameters)
+        names = tuple(result.keys())
+        return [dict(zip(names, row, strict=True)) for row in result]
 
     def row(self, statement: sa.Executable, parameters: Any = None) -> dict[str, Any] | None:
         """Run a query and return its first row, or None."""
-        found = self._connection.execute(statement, parameters).mappings().first()
-        return None if found is None else dict(found)
+        result = self._connection.execute(statement, parameters)
+        names = tuple(result.keys())
+        found = result.first()
+        return None if found is None else dict(zip(names, found, strict=True))
 
     def scalar(self, statement: sa.Executable, parameters: Any = None) -> Any:
         """Run a query and return the first column of its first row."""
@@ -176,9 +180,7 @@ class Ledger:
             connection: sa.Connection | None = None
             try:
                 connection = self.engine.connect()
-                if read_only:
-                    connection = connection.execution_options(read_only=True, **self._snapshot_options())
-                connection.begin()
+                self._start(connection, read_only=read_only)
                 return connection
             except sa.exc.DatabaseError as error:
                 if connection is not None:
@@ -189,11 +191,15 @@ class Ledger:
                 time.sleep(0.05 * 2**tried * (0.5 + random.random()))
         raise AssertionError("unreachable")
 
-    def _snapshot_options(self) -> dict[str, Any]:
-        # One snapshot for several queries; SQLite's readers have it by nature.
-        if self.engine.dialect.name == "postgresql":
-            return {"isolation_level": "REPEATABLE READ"}
-        return {}
+    def _start(self, connection: sa.Connection, *, read_only: bool) -> None:
+        if self.engine.dialect.name == "sqlite":
+            # A deferred transaction that reads and then writes fails at once when another wrote meanwhile.
+            connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+            return
+        if read_only:
+            # One snapshot for several queries; SQLite's readers have it by nature.
+            connection = connection.execution_options(isolation_level="REPEATABLE READ")
+        connection.begin()
 
     def migrate(self) -> None:
         """Bring the schema to this version; safe to repeat, and only read where it is there already."""
@@ -326,7 +332,7 @@ def _sqlite_engine(url: str, busy_timeout_ms: int) -> sa.Engine:
 
 
 def _with_ledger_habits(engine: sa.Engine, busy_timeout_ms: int) -> sa.Engine:
-    """Let every connection wait, sync and check as the ledger needs it, and every writer begin as one."""
+    """Let every connection wait, sync and check as the ledger needs it."""
 
     @event.listens_for(engine, "connect")
     def _pragmas(dbapi_connection: Any, _record: Any) -> None:
@@ -341,11 +347,5 @@ def _with_ledger_habits(engine: sa.Engine, busy_timeout_ms: int) -> sa.Engine:
         ):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: sa.Connection) -> None:
-        # A deferred transaction that reads and then writes fails at once when another wrote meanwhile.
-        read_only = connection.get_execution_options().get("read_only")
-        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     return engine

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, and_, case, exists, func, literal, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, literal, or_, select
 
 from receipt_pipeline.core.item_classes import KEPT_CLASSES, ItemClass
 from receipt_pipeline.core.job_lifecycle import HELD_PHASES, TERMINAL_STATES, JobState, TerminalClass
 from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.ledger.columns import UtcMicros
 from receipt_pipeline.ledger.effect_tables import investigations
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import OPEN, InvestigationKind
@@ -29,7 +32,7 @@ class Finding:
         name: the same in checks, investigations and documentation.
         meaning: one sentence that says what a row of it means.
         rows: the offenders, `job_id` first.
-        query: what found them, for the database of `dialect`.
+        query: what found them, for the database of `dialect`, and what its parameters were.
     """
 
     name: str
@@ -37,18 +40,28 @@ class Finding:
     rows: list[dict[str, Any]]
     query: Query
     dialect: sa.Dialect
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def query_text(self) -> str:
         """Return the SQL that finds the rows, runnable as it stands on this ledger's database."""
-        return str(self.query.compile(dialect=self.dialect, compile_kwargs={"literal_binds": True}))
+        query = self.query.params(self.parameters)
+        return str(query.compile(dialect=self.dialect, compile_kwargs={"literal_binds": True}))
 
 
-def find(tx: LedgerTransaction, *, name: str, meaning: str, query: Query) -> Finding:
+def find(
+    tx: LedgerTransaction,
+    *,
+    name: str,
+    meaning: str,
+    query: Query,
+    parameters: Mapping[str, Any] | None = None,
+) -> Finding:
     """Run a query and keep its text with what it found."""
-    result = tx.execute(query)
+    given = dict(parameters or {})
+    result = tx.execute(query, given)
     rows = [dict(row) for row in result.mappings()]
-    return Finding(name, meaning, rows, query, result.context.dialect)
+    return Finding(name, meaning, rows, query, result.context.dialect, given)
 
 
 def is_terminal() -> ColumnElement[bool]:
@@ -76,6 +89,17 @@ def terminal_events() -> sa.Subquery:
 
 def terminal_record_conflicts(tx: LedgerTransaction) -> Finding:
     """Find jobs whose row and journal do not tell of one terminal record, and records of unknown jobs."""
+    return find(
+        tx,
+        name="terminal_record_conflicts",
+        meaning="a closed job has one terminal record that agrees with its row, an open job has none",
+        query=_terminal_record_conflicts(),
+    )
+
+
+# Every reconciliation asks what follows; a question that never changes is built once.
+@functools.cache
+def _terminal_record_conflicts() -> Query:
     told = terminal_events()
     differs = or_(
         told.c.state_low != jobs.c.state,
@@ -110,12 +134,7 @@ def terminal_record_conflicts(tx: LedgerTransaction) -> Finding:
     )
     # Two halves: SQLite answers a full join by comparing every row with every other.
     both = sa.union_all(accepted, unknown).subquery("both_sides")
-    return find(
-        tx,
-        name="terminal_record_conflicts",
-        meaning="a closed job has one terminal record that agrees with its row, an open job has none",
-        query=select(both).where(both.c.fault.is_not(None)).order_by(both.c.job_id),
-    )
+    return select(both).where(both.c.fault.is_not(None)).order_by(both.c.job_id)
 
 
 def orphan_terminals(tx: LedgerTransaction) -> Finding:
@@ -134,6 +153,16 @@ def orphan_terminals(tx: LedgerTransaction) -> Finding:
 
 def unbalanced_items(tx: LedgerTransaction) -> Finding:
     """Find jobs whose items do not sum to the accepted scope, or contradict the terminal class."""
+    return find(
+        tx,
+        name="unbalanced_items",
+        meaning="the item classes of a job sum to its accepted scope and agree with its terminal class",
+        query=_unbalanced_items(),
+    )
+
+
+@functools.cache
+def _unbalanced_items() -> Query:
     kept = case((items.c.item_class.in_(sorted(KEPT_CLASSES)), 1), else_=0)
     counted = (
         select(
@@ -173,12 +202,7 @@ def unbalanced_items(tx: LedgerTransaction) -> Finding:
         .select_from(sa.outerjoin(jobs, counted, counted.c.job_id == jobs.c.job_id))
         .subquery("balanced")
     )
-    return find(
-        tx,
-        name="unbalanced_items",
-        meaning="the item classes of a job sum to its accepted scope and agree with its terminal class",
-        query=select(balanced).where(balanced.c.fault.is_not(None)).order_by(balanced.c.job_id),
-    )
+    return select(balanced).where(balanced.c.fault.is_not(None)).order_by(balanced.c.job_id)
 
 
 def closing_grace_s(limits: ServiceLimits) -> float:
@@ -191,28 +215,43 @@ def unresolved_because(now: dt.datetime, limits: ServiceLimits, *, graceful: boo
 
     `graceful` leaves reconciliation the grace in which it expires and overruns by itself.
     """
-    grace = dt.timedelta(seconds=limits.overrun_grace_s if graceful else 0)
-    closing = dt.timedelta(seconds=closing_grace_s(limits) if graceful else 0)
+    if not graceful:
+        return _unresolved_because(now, now)
+    return _unresolved_because(*_after_grace(now, limits))
 
-    def overtaken(by: dt.timedelta) -> ColumnElement[bool]:
-        return or_(jobs.c.processing_deadline <= now - by, jobs.c.cutoff_at <= now - by)
+
+# A time, or the parameter that stands for it.
+Moment = dt.datetime | sa.BindParameter[Any]
+
+
+def _after_grace(now: dt.datetime, limits: ServiceLimits) -> tuple[dt.datetime, dt.datetime]:
+    """Return which limits have passed with the grace of open jobs by now, and with that of closing ones."""
+    return (
+        now - dt.timedelta(seconds=limits.overrun_grace_s),
+        now - dt.timedelta(seconds=closing_grace_s(limits)),
+    )
+
+
+def _unresolved_because(late: Moment, closing_late: Moment) -> ColumnElement[str]:
+    def overtaken(since: Moment) -> ColumnElement[bool]:
+        return or_(jobs.c.processing_deadline <= since, jobs.c.cutoff_at <= since)
 
     running = jobs.c.state == JobState.RUNNING
     return case(
         (jobs.c.phase.in_(sorted(HELD_PHASES)), jobs.c.phase),
-        (and_(jobs.c.state == JobState.ACCEPTED, jobs.c.queue_deadline < now - grace), "queue_overdue"),
-        (and_(running, jobs.c.close_cause.is_(None), overtaken(grace)), "processing_overdue"),
-        (and_(running, jobs.c.close_cause.is_not(None), overtaken(closing)), "closing_overdue"),
+        (and_(jobs.c.state == JobState.ACCEPTED, jobs.c.queue_deadline < late), "queue_overdue"),
+        (and_(running, jobs.c.close_cause.is_(None), overtaken(late)), "processing_overdue"),
+        (and_(running, jobs.c.close_cause.is_not(None), overtaken(closing_late)), "closing_overdue"),
         else_=None,
     )
 
 
-def _owned_question(now: dt.datetime, limits: ServiceLimits) -> ColumnElement[bool]:
+def _owned_question(now: Moment, principals: list[str] | sa.BindParameter[Any]) -> ColumnElement[bool]:
     return exists(
         select(investigations.c.investigation_id)
         .where(investigations.c.job_id == jobs.c.job_id)
         .where(investigations.c.state == OPEN)
-        .where(investigations.c.owner.in_(sorted(limits.principals)))
+        .where(investigations.c.owner.in_(principals))
         .where(investigations.c.deadline_at >= now)
     )
 
@@ -220,24 +259,41 @@ def _owned_question(now: dt.datetime, limits: ServiceLimits) -> ColumnElement[bo
 def missing_terminal(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
     """Find open jobs past their own deadlines, or held, and whether an owned open question names each."""
     now = tx.now()
-    query = (
-        select(
-            jobs.c.job_id,
-            unresolved_because(now, limits, graceful=True).label("fault"),
-            jobs.c.state,
-            jobs.c.phase,
-            jobs.c.lease_epoch,
-            _owned_question(now, limits).label("owned"),
-        )
-        .where(~is_terminal())
-        .where(unresolved_because(now, limits, graceful=True).is_not(None))
-        .order_by(jobs.c.job_id)
-    )
+    late, closing_late = _after_grace(now, limits)
     return find(
         tx,
         name="missing_terminal",
         meaning="an accepted job past its own deadlines, or held, has no terminal record",
-        query=query,
+        query=_missing_terminal(),
+        parameters={
+            "now": now,
+            "late": late,
+            "closing_late": closing_late,
+            "principals": sorted(limits.principals),
+        },
+    )
+
+
+@functools.cache
+def _missing_terminal() -> Query:
+    fault = _unresolved_because(
+        bindparam("late", type_=UtcMicros()), bindparam("closing_late", type_=UtcMicros())
+    )
+    owned = _owned_question(
+        bindparam("now", type_=UtcMicros()), bindparam("principals", expanding=True, type_=sa.String())
+    )
+    return (
+        select(
+            jobs.c.job_id,
+            fault.label("fault"),
+            jobs.c.state,
+            jobs.c.phase,
+            jobs.c.lease_epoch,
+            owned.label("owned"),
+        )
+        .where(~is_terminal())
+        .where(fault.is_not(None))
+        .order_by(jobs.c.job_id)
     )
 
 
@@ -263,7 +319,7 @@ def unowned_jobs(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
         select(jobs.c.job_id, why.label("fault"), jobs.c.state, jobs.c.phase)
         .where(~is_terminal())
         .where(why.is_not(None))
-        .where(~_owned_question(now, limits))
+        .where(~_owned_question(now, sorted(limits.principals)))
     )
     unasked = (
         select(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, and_, case, exists, func, literal, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, literal, or_, select
 
 from receipt_pipeline.core.effect_lifecycle import EffectDemand, EffectKind, EffectState
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.ledger.columns import UtcMicros
 from receipt_pipeline.ledger.effect_tables import deliveries, effects, outbox, quarantine, review_tasks
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.findings import Finding, find, is_terminal
+from receipt_pipeline.ledger.findings import Finding, Query, find, is_terminal
 from receipt_pipeline.ledger.outbox import ABANDONED, DELIVERED, DUE, SENDING, SENT
 from receipt_pipeline.ledger.tables import items, jobs
 
@@ -26,8 +28,19 @@ def effect_gaps(tx: LedgerTransaction) -> Finding:
 
     A required effect of a job in open quarantine is not overdue: the quarantine's question owns it.
     """
+    return find(
+        tx,
+        name="effect_gaps",
+        meaning="every effect has its ledger row, every row its effect, and no required one is overdue",
+        query=_effect_gaps(),
+        parameters={"now": tx.now()},
+    )
+
+
+@functools.cache
+def _effect_gaps() -> Query:
     gaps = sa.union_all(
-        _overdue(tx.now()),
+        _overdue(),
         _never_intended(EffectKind.REVIEW_TASKS, and_(jobs.c.state == JobState.SUCCEEDED, _wants_tasks())),
         _never_intended(EffectKind.NOTIFICATION, and_(is_terminal(), _wants_message())),
         _success_without_publication(),
@@ -36,12 +49,7 @@ def effect_gaps(tx: LedgerTransaction) -> Finding:
         _delivered_but_uncommitted(),
         _tasks_without_effect(),
     ).subquery("gaps")
-    return find(
-        tx,
-        name="effect_gaps",
-        meaning="every effect has its ledger row, every row its effect, and no required one is overdue",
-        query=select(gaps).order_by(gaps.c.job_id, gaps.c.fault),
-    )
+    return select(gaps).order_by(gaps.c.job_id, gaps.c.fault)
 
 
 def _wants_tasks() -> ColumnElement[bool]:
@@ -62,7 +70,7 @@ def _effect_of(kind: EffectKind, *states: EffectState) -> ColumnElement[bool]:
     return exists(query.where(effects.c.state.in_(states)) if states else query)
 
 
-def _overdue(now: dt.datetime) -> sa.Select[Any]:
+def _overdue() -> sa.Select[Any]:
     held = exists(
         select(quarantine.c.job_id).where(
             quarantine.c.job_id == effects.c.job_id, quarantine.c.state == "open"
@@ -72,7 +80,7 @@ def _overdue(now: dt.datetime) -> sa.Select[Any]:
         _gap("required_effect_overdue", effects.c.kind)
         .join(effects, effects.c.job_id == jobs.c.job_id)
         .where(effects.c.required)
-        .where(effects.c.deadline_at < now)
+        .where(effects.c.deadline_at < bindparam("now", type_=UtcMicros()))
         .where(effects.c.state.in_(UNSETTLED))
         .where(~held)
     )
@@ -129,6 +137,18 @@ def _tasks_without_effect() -> sa.Select[Any]:
 
 def unexplained_notifications(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
     """Find notifications that were neither delivered nor have a delivery ledger that says why not."""
+    late = tx.now() - dt.timedelta(seconds=limits.effect_deadline_s)
+    return find(
+        tx,
+        name="unexplained_notifications",
+        meaning="every notification was delivered, is due in time, or was given up with its reasons",
+        query=_unexplained_notifications(),
+        parameters={"late": late, "attempts_max": limits.delivery_attempts_max},
+    )
+
+
+@functools.cache
+def _unexplained_notifications() -> Query:
     sent = (
         select(
             deliveries.c.message_id,
@@ -139,12 +159,15 @@ def unexplained_notifications(tx: LedgerTransaction, *, limits: ServiceLimits) -
         .subquery("tried")
     )
     delivered, tried = func.coalesce(sent.c.delivered, 0), func.coalesce(sent.c.deliveries, 0)
-    late = tx.now() - dt.timedelta(seconds=limits.effect_deadline_s)
+    late = bindparam("late", type_=UtcMicros())
     fault = case(
         (outbox.c.message_id.is_(None), "no_message"),
         (and_(outbox.c.state == SENT, delivered == 0), "sent_without_delivery"),
         (tried < outbox.c.sends, "delivery_unrecorded"),
-        (and_(outbox.c.state == ABANDONED, tried < limits.delivery_attempts_max), "given_up_too_early"),
+        (
+            and_(outbox.c.state == ABANDONED, tried < bindparam("attempts_max", type_=sa.Integer())),
+            "given_up_too_early",
+        ),
         (and_(outbox.c.state.in_([DUE, SENDING]), outbox.c.created_at < late), "never_sent"),
     )
     told = (
@@ -162,12 +185,7 @@ def unexplained_notifications(tx: LedgerTransaction, *, limits: ServiceLimits) -
         .where(is_terminal(), _wants_message())
         .subquery("told")
     )
-    return find(
-        tx,
-        name="unexplained_notifications",
-        meaning="every notification was delivered, is due in time, or was given up with its reasons",
-        query=select(told).where(told.c.fault.is_not(None)).order_by(told.c.job_id),
-    )
+    return select(told).where(told.c.fault.is_not(None)).order_by(told.c.job_id)
 
 
 def task_faults(tx: LedgerTransaction) -> Finding:
@@ -176,6 +194,16 @@ def task_faults(tx: LedgerTransaction) -> Finding:
     A task counts when its decision ID, outcome and result are those of a classified item of a
     succeeded job.
     """
+    return find(
+        tx,
+        name="task_faults",
+        meaning="every decision of a consumed success has one review task, and every task its decision",
+        query=_task_faults(),
+    )
+
+
+@functools.cache
+def _task_faults() -> Query:
     decision = and_(
         items.c.job_id == review_tasks.c.job_id,
         items.c.decision_id == review_tasks.c.decision_id,
@@ -214,9 +242,4 @@ def task_faults(tx: LedgerTransaction) -> Finding:
         .where(review_tasks.c.decision_id.is_(None))
     )
     both = sa.union_all(wrong, untaken).subquery("both")
-    return find(
-        tx,
-        name="task_faults",
-        meaning="every decision of a consumed success has one review task, and every task its decision",
-        query=select(both).where(both.c.fault.is_not(None)).order_by(both.c.job_id, both.c.decision_id),
-    )
+    return select(both).where(both.c.fault.is_not(None)).order_by(both.c.job_id, both.c.decision_id)

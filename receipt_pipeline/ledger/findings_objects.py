@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, and_, exists, or_, select
 
 from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.ledger.effect_tables import object_checks, tombstones
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.findings import Finding, find
+from receipt_pipeline.ledger.findings import Finding, Query, find
 from receipt_pipeline.ledger.object_records import ObjectOutcome
 from receipt_pipeline.ledger.tables import jobs
 
@@ -37,42 +39,55 @@ def _checked_results(*conditions: ColumnElement[bool]) -> sa.Select[tuple[object
     )
 
 
+@functools.cache
+def _gone() -> Query:
+    return _checked_results(object_checks.c.outcome.in_([ObjectOutcome.MISSING, ObjectOutcome.UNREADABLE]))
+
+
+@functools.cache
+def _altered() -> Query:
+    other_digest = object_checks.c.found_digest != jobs.c.result_digest
+    return _checked_results(
+        or_(
+            object_checks.c.outcome == ObjectOutcome.MISMATCH,
+            and_(object_checks.c.outcome == ObjectOutcome.OK, other_digest),
+        )
+    )
+
+
+@functools.cache
+def _without_pins() -> Query:
+    there = object_checks.c.outcome.in_([ObjectOutcome.OK, ObjectOutcome.MISMATCH])
+    return _checked_results(there, ~object_checks.c.pins_stated)
+
+
 def success_without_object(tx: LedgerTransaction) -> Finding:
     """Find succeeded jobs whose object is missing, or cannot be read and so proves nothing (R081)."""
-    gone = object_checks.c.outcome.in_([ObjectOutcome.MISSING, ObjectOutcome.UNREADABLE])
     return find(
         tx,
         name="success_without_object",
         meaning="every success that is not purged has its result object",
-        query=_checked_results(gone),
+        query=_gone(),
     )
 
 
 def object_mismatch(tx: LedgerTransaction) -> Finding:
     """Find succeeded jobs whose object has other bytes than the ledger's digest and size say."""
-    altered = or_(
-        object_checks.c.outcome == ObjectOutcome.MISMATCH,
-        and_(
-            object_checks.c.outcome == ObjectOutcome.OK,
-            object_checks.c.found_digest != jobs.c.result_digest,
-        ),
-    )
     return find(
         tx,
         name="object_mismatch",
         meaning="every result object has the digest and the size that the ledger recorded",
-        query=_checked_results(altered),
+        query=_altered(),
     )
 
 
 def pins_not_stated(tx: LedgerTransaction) -> Finding:
     """Find results that are there but do not restate the identities their job was accepted under (R039)."""
-    there = object_checks.c.outcome.in_([ObjectOutcome.OK, ObjectOutcome.MISMATCH])
     return find(
         tx,
         name="pins_not_stated",
         meaning="every result states the pins of its job",
-        query=_checked_results(there, ~object_checks.c.pins_stated),
+        query=_without_pins(),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 
 import sqlalchemy as sa
 from sqlalchemy import case, func, literal, or_, select
@@ -10,7 +11,7 @@ from sqlalchemy import case, func, literal, or_, select
 from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.findings import Finding, find
+from receipt_pipeline.ledger.findings import Finding, Query, find
 from receipt_pipeline.ledger.tables import attempts, items, jobs
 
 
@@ -20,6 +21,16 @@ def attempts_beyond_budget(tx: LedgerTransaction, *, limits: ServiceLimits) -> F
     attempts ≤ max_attempts + item_losses_max × items + yields + closing attempts; one that an operator
     requeued counts as a yield.
     """
+    return find(
+        tx,
+        name="attempts_beyond_budget",
+        meaning="no job is tried more often than its bounds allow",
+        query=_beyond_budget(limits.item_losses_max, limits.closing_attempts_max),
+    )
+
+
+@functools.cache
+def _beyond_budget(item_losses_max: int, closing_attempts_max: int) -> Query:
     kinds = (
         select(
             attempts.c.job_id,
@@ -31,17 +42,14 @@ def attempts_beyond_budget(tx: LedgerTransaction, *, limits: ServiceLimits) -> F
         .subquery("tried")
     )
     allowed = (
-        jobs.c.max_attempts
-        + limits.item_losses_max * jobs.c.items_requested
-        + kinds.c.yields
-        + kinds.c.closing
+        jobs.c.max_attempts + item_losses_max * jobs.c.items_requested + kinds.c.yields + kinds.c.closing
     )
     worst = (
         select(items.c.job_id, func.max(items.c.losses).label("losses"))
         .group_by(items.c.job_id)
         .subquery("worst")
     )
-    query = (
+    return (
         select(
             jobs.c.job_id,
             kinds.c.attempts,
@@ -57,17 +65,11 @@ def attempts_beyond_budget(tx: LedgerTransaction, *, limits: ServiceLimits) -> F
             or_(
                 kinds.c.attempts > allowed,
                 jobs.c.attempts_spent > jobs.c.max_attempts,
-                jobs.c.closing_attempts > limits.closing_attempts_max,
-                worst.c.losses > limits.item_losses_max,
+                jobs.c.closing_attempts > closing_attempts_max,
+                worst.c.losses > item_losses_max,
             )
         )
         .order_by(jobs.c.job_id)
-    )
-    return find(
-        tx,
-        name="attempts_beyond_budget",
-        meaning="no job is tried more often than its bounds allow",
-        query=query,
     )
 
 

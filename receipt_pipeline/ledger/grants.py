@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
@@ -16,11 +16,18 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.tables import grants, jobs
 
+_NEWEST = (
+    select(grants)
+    .where(grants.c.tenant == bindparam("of_tenant"))
+    .where(grants.c.caller == bindparam("of_caller"))
+    .order_by(grants.c.grant_no.desc())
+    .limit(1)
+)
+
 
 def newest_grant(tx: LedgerTransaction, *, tenant: str, caller: str) -> dict[str, Any] | None:
     """Return the grant that decides about a caller, None where none was ever recorded."""
-    query = select(grants).where(grants.c.tenant == tenant).where(grants.c.caller == caller)
-    return tx.row(query.order_by(grants.c.grant_no.desc()).limit(1))
+    return tx.row(_NEWEST, {"of_tenant": tenant, "of_caller": caller})
 
 
 def authority_fault(

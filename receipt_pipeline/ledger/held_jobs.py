@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import Integer, bindparam, select, update
 
 from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
 from receipt_pipeline.core.item_classes import ItemClass
@@ -22,17 +22,30 @@ from receipt_pipeline.ledger.tables import jobs
 UNDECIDED = (EffectState.INTENDED, EffectState.UNKNOWN)
 
 
+_AT_MOST = bindparam("at_most", type_=Integer())
+_RECONCILING = (
+    select(jobs.c.job_id, jobs.c.lease_epoch)
+    .where(jobs.c.state == JobState.RUNNING)
+    .where(jobs.c.phase == Phase.RECONCILING)
+    .where(jobs.c.lease_owner.is_(None))
+    .order_by(jobs.c.latest_seq)
+    .limit(_AT_MOST)
+)
+_IS_HELD = (jobs.c.state == JobState.RUNNING) & (jobs.c.phase == Phase.RECONCILING)
+_UNDECIDED_UPLOADS = (
+    select(effects, is_terminal().label("closed"))
+    .join(jobs, jobs.c.job_id == effects.c.job_id)
+    .where(effects.c.kind == EffectKind.RESULT_OBJECT)
+    .where(effects.c.state.in_(UNDECIDED))
+    .where(_IS_HELD | is_terminal())
+    .order_by(effects.c.intended_at, effects.c.effect_id)
+    .limit(_AT_MOST)
+)
+
+
 def reconciling_jobs(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
     """Return the jobs in phase `reconciling`, longest held first: id and epoch."""
-    query = (
-        select(jobs.c.job_id, jobs.c.lease_epoch)
-        .where(jobs.c.state == JobState.RUNNING)
-        .where(jobs.c.phase == Phase.RECONCILING)
-        .where(jobs.c.lease_owner.is_(None))
-        .order_by(jobs.c.latest_seq)
-        .limit(at_most)
-    )
-    return tx.rows(query)
+    return tx.rows(_RECONCILING, {"at_most": at_most})
 
 
 def undecided_uploads(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
@@ -40,17 +53,7 @@ def undecided_uploads(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, 
 
     Those are intents of jobs that are held, and of jobs that closed without naming them.
     """
-    held = (jobs.c.state == JobState.RUNNING) & (jobs.c.phase == Phase.RECONCILING)
-    query = (
-        select(effects, is_terminal().label("closed"))
-        .join(jobs, jobs.c.job_id == effects.c.job_id)
-        .where(effects.c.kind == EffectKind.RESULT_OBJECT)
-        .where(effects.c.state.in_(UNDECIDED))
-        .where(held | is_terminal())
-        .order_by(effects.c.intended_at, effects.c.effect_id)
-        .limit(at_most)
-    )
-    return tx.rows(query)
+    return tx.rows(_UNDECIDED_UPLOADS, {"at_most": at_most})
 
 
 def release_held(

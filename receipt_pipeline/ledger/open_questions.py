@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import bindparam, func, or_, select
 
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import Reason
@@ -28,6 +28,22 @@ ASKED_WHILE_SO = frozenset(
         InvestigationKind.ALTERED_OBJECT,
         InvestigationKind.MISSING_TERMINAL,
     }
+)
+
+
+# Asked by every pass, once a kind: built once.
+_OPEN_OF_KIND = (
+    select(investigations.c.investigation_id, investigations.c.subject)
+    .where(investigations.c.kind == bindparam("of_kind"))
+    .where(investigations.c.state == OPEN)
+    .order_by(investigations.c.investigation_id)
+)
+_OVERDUE = (
+    select(investigations.c.investigation_id)
+    .where(investigations.c.state == OPEN)
+    .where(investigations.c.deadline_at < bindparam("now"))
+    .where(investigations.c.owner != bindparam("escalation"))
+    .order_by(investigations.c.investigation_id)
 )
 
 
@@ -94,12 +110,7 @@ def answer_gone(
     Args:
         still: the subjects that are at fault now, without numbers.
     """
-    rows = tx.rows(
-        select(investigations.c.investigation_id, investigations.c.subject)
-        .where(investigations.c.kind == kind)
-        .where(investigations.c.state == OPEN)
-        .order_by(investigations.c.investigation_id)
-    )
+    rows = tx.rows(_OPEN_OF_KIND, {"of_kind": kind})
     gone = [row["investigation_id"] for row in rows if str(row["subject"]).partition("#")[0] not in still]
     for investigation_id in gone:
         resolve_investigation(tx, investigation_id, resolution=resolution, by=RECONCILER)
@@ -113,13 +124,7 @@ def escalate_overdue(tx: LedgerTransaction, *, limits: ServiceLimits) -> list[st
     """
     if limits.escalation not in limits.principals:
         return []
-    rows = tx.rows(
-        select(investigations.c.investigation_id)
-        .where(investigations.c.state == OPEN)
-        .where(investigations.c.deadline_at < tx.now())
-        .where(investigations.c.owner != limits.escalation)
-        .order_by(investigations.c.investigation_id)
-    )
+    rows = tx.rows(_OVERDUE, {"now": tx.now(), "escalation": limits.escalation})
     for row in rows:
         assign_investigation(
             tx, row["investigation_id"], owner=limits.escalation, by=RECONCILER, limits=limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from sqlalchemy import case, insert, literal, select, update
+from sqlalchemy import Integer, bindparam, case, insert, literal, select, update
 
 from receipt_pipeline.core.effect_lifecycle import EFFECT_TRANSITIONS, EffectKind, EffectState
 from receipt_pipeline.core.limits import ServiceLimits
@@ -25,6 +25,26 @@ ABANDONED = "abandoned"
 
 DELIVERED = "delivered"
 UNCONFIRMED = "unconfirmed"
+
+
+_ANSWERED = (
+    select(outbox.c.message_id, outbox.c.job_id)
+    .join(
+        investigations,
+        investigations.c.subject == outbox.c.job_id + literal(f":{EffectKind.NOTIFICATION}"),
+    )
+    .where(outbox.c.state == UNKNOWN)
+    .where(investigations.c.kind == InvestigationKind.UNKNOWN_EFFECT)
+    .where(investigations.c.state == RESOLVED)
+    .order_by(outbox.c.message_id)
+    .limit(bindparam("at_most", type_=Integer()))
+)
+_LATE_MESSAGE = (
+    select(effects.c.deadline_at)
+    .where(effects.c.job_id == bindparam("of_job"))
+    .where(effects.c.kind == EffectKind.NOTIFICATION)
+    .where(effects.c.deadline_at < bindparam("now"))
+)
 
 
 def due_messages(
@@ -96,18 +116,19 @@ def record_delivery(
     late = _is_late(tx, message["job_id"], now)  # After the effect's deadline.
     state = _following(outcome, last=send_no >= limits.delivery_attempts_max, repeatable=repeatable)
     tx.execute(
-        insert(deliveries).values(
-            delivery_id=delivery_id,
-            message_id=message["message_id"],
-            job_id=message["job_id"],
-            send_no=send_no,
-            channel=channel,
-            outcome=outcome,
-            reference=reference,
-            reason_code=reason.code if reason else "",
-            late=late,
-            delivered_at=now,
-        )
+        insert(deliveries),
+        {
+            "delivery_id": delivery_id,
+            "message_id": message["message_id"],
+            "job_id": message["job_id"],
+            "send_no": send_no,
+            "channel": channel,
+            "outcome": outcome,
+            "reference": reference,
+            "reason_code": reason.code if reason else "",
+            "late": late,
+            "delivered_at": now,
+        },
     )
     _follow(tx, message, outcome=outcome, state=state, send_no=send_no, limits=limits)
     append_event(
@@ -205,16 +226,7 @@ def settle_answered(tx: LedgerTransaction, *, at_most: int) -> list[str]:
 
     The answer itself stands in the investigation: the product sends nothing on the strength of it.
     """
-    subject = outbox.c.job_id + literal(f":{EffectKind.NOTIFICATION}")
-    rows = tx.rows(
-        select(outbox.c.message_id, outbox.c.job_id)
-        .join(investigations, investigations.c.subject == subject)
-        .where(outbox.c.state == UNKNOWN)
-        .where(investigations.c.kind == InvestigationKind.UNKNOWN_EFFECT)
-        .where(investigations.c.state == RESOLVED)
-        .order_by(outbox.c.message_id)
-        .limit(at_most)
-    )
+    rows = tx.rows(_ANSWERED, {"at_most": at_most})
     for row in rows:
         tx.execute(
             update(outbox)
@@ -228,13 +240,7 @@ def settle_answered(tx: LedgerTransaction, *, at_most: int) -> list[str]:
 
 
 def _is_late(tx: LedgerTransaction, job_id: str, now: dt.datetime) -> bool:
-    deadline = tx.scalar(
-        select(effects.c.deadline_at)
-        .where(effects.c.job_id == job_id)
-        .where(effects.c.kind == EffectKind.NOTIFICATION)
-        .where(effects.c.deadline_at < now)
-    )
-    return deadline is not None
+    return tx.scalar(_LATE_MESSAGE, {"of_job": job_id, "now": now}) is not None
 
 
 def _settle_effect(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState, Phase
 from receipt_pipeline.core.limits import ServiceLimits
@@ -19,6 +19,8 @@ from receipt_pipeline.ledger.losses import read_job
 from receipt_pipeline.ledger.tables import items, jobs, refused_writes
 
 OPEN = "open"
+_ALL_OPEN = select(quarantine).where(quarantine.c.state == OPEN).order_by(quarantine.c.opened_at)
+_OPEN_OF_JOB = _ALL_OPEN.where(quarantine.c.job_id == bindparam("of_job"))
 
 
 def competing_digests(tx: LedgerTransaction, *, job_id: str, subject: str) -> list[dict[str, Any]]:
@@ -163,5 +165,4 @@ def _leave_worker(tx: LedgerTransaction, job: dict[str, Any]) -> None:
 
 def open_quarantines(tx: LedgerTransaction, job_id: str | None = None) -> list[dict[str, Any]]:
     """Return open quarantine rows, of one job or of all."""
-    query = select(quarantine).where(quarantine.c.state == OPEN).order_by(quarantine.c.opened_at)
-    return tx.rows(query.where(quarantine.c.job_id == job_id) if job_id else query)
+    return tx.rows(_OPEN_OF_JOB, {"of_job": job_id}) if job_id else tx.rows(_ALL_OPEN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from receipt_pipeline.core.errors import InputRefused, NotFound
 from receipt_pipeline.core.pins import Release
@@ -61,9 +61,18 @@ def move_alias(tx: LedgerTransaction, *, alias: str, release_id: str, moved_by: 
     append_event(tx, EventKind.ALIAS_MOVED, alias=alias, release_id=release_id, by=moved_by)
 
 
+_HEAD = (
+    select(aliases)
+    .where(aliases.c.alias == bindparam("of_alias"))
+    .order_by(aliases.c.move_no.desc())
+    .limit(1)
+)
+_RELEASE = select(releases).where(releases.c.release_id == bindparam("release"))
+
+
 def alias_head(tx: LedgerTransaction, alias: str) -> dict[str, Any] | None:
     """Return the newest move of an alias, or None."""
-    return tx.row(select(aliases).where(aliases.c.alias == alias).order_by(aliases.c.move_no.desc()).limit(1))
+    return tx.row(_HEAD, {"of_alias": alias})
 
 
 def retire_release(tx: LedgerTransaction, *, release_id: str, retired_by: str) -> None:
@@ -88,7 +97,7 @@ def resolve_release(tx: LedgerTransaction, written: str) -> dict[str, Any]:
     """
     head = alias_head(tx, written)
     wanted = head["release_id"] if head else written
-    row = tx.row(select(releases).where(releases.c.release_id == wanted)) or tx.row(
+    row = tx.row(_RELEASE, {"release": wanted}) or tx.row(
         select(releases)
         .where(releases.c.name == written)
         .order_by(releases.c.retired_at.is_not(None), releases.c.approved_at.desc())

@@ -34,6 +34,17 @@ from receipt_pipeline.ledger.tables import items, jobs
 SETTLED_CLASSES = (ItemClass.CLASSIFIED, ItemClass.UNCHANGED, ItemClass.REJECTED)
 
 
+_CHILD = jobs.alias("child")
+_LEFT_TO_CHILDREN = (
+    select(investigations.c.investigation_id, investigations.c.evidence, jobs.c.job_id, jobs.c.lineage)
+    .join(jobs, jobs.c.job_id == investigations.c.job_id)
+    .where(investigations.c.kind == InvestigationKind.UNRESOLVED_ITEMS)
+    .where(investigations.c.state == OPEN)
+    .where(exists(select(_CHILD.c.job_id).where(_CHILD.c.parent_job_id == jobs.c.job_id)))
+    .order_by(investigations.c.investigation_id)
+)
+
+
 def refuse_open_parent(tx: LedgerTransaction, job: dict[str, Any]) -> None:
     """Refuse a retry while anything of the job may still be in the making (R104).
 
@@ -150,16 +161,8 @@ def accept_child(
 
 def answer_settled_by_children(tx: LedgerTransaction) -> list[str]:
     """Resolve open questions about unresolved items all of which a job of the same lineage has settled."""
-    rows = tx.rows(
-        select(investigations.c.investigation_id, investigations.c.evidence, jobs.c.job_id, jobs.c.lineage)
-        .join(jobs, jobs.c.job_id == investigations.c.job_id)
-        .where(investigations.c.kind == InvestigationKind.UNRESOLVED_ITEMS)
-        .where(investigations.c.state == OPEN)
-        .where(exists(_children_of(jobs.c.job_id)))
-        .order_by(investigations.c.investigation_id)
-    )
     answered = []
-    for row in rows:
+    for row in tx.rows(_LEFT_TO_CHILDREN):
         settled = _settled_items(tx, row["lineage"])
         wanted = set(row["evidence"].get("item_ids", ()))
         if wanted and wanted <= settled.keys():
@@ -172,11 +175,6 @@ def answer_settled_by_children(tx: LedgerTransaction) -> list[str]:
             )
             answered.append(str(row["investigation_id"]))
     return answered
-
-
-def _children_of(parent: Any) -> Any:
-    child = jobs.alias("child")
-    return select(child.c.job_id).where(child.c.parent_job_id == parent)
 
 
 def _settled_items(tx: LedgerTransaction, lineage: str) -> dict[str, str]:

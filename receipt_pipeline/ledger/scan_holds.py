@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import delete, exists, select
@@ -29,6 +30,19 @@ _MARK = sa.text(
     sa.bindparam("holder", type_=sa.String()),
     sa.bindparam("hold_kind", type_=sa.String()),
     sa.bindparam("held_at", type_=UtcMicros()),
+)
+
+
+_OF_SCANS: sa.BindParameter[Any] = sa.bindparam("keys", expanding=True)
+_UNMARK = (
+    delete(object_refs)
+    .where(object_refs.c.object_key.in_(_OF_SCANS))
+    .where(object_refs.c.hold_kind == DOOMED)
+)
+_UNBURY = (
+    delete(tombstones)
+    .where(tombstones.c.object_key.in_(_OF_SCANS))
+    .where(tombstones.c.reason == SCAN_RETIRED.code)
 )
 
 
@@ -83,16 +97,8 @@ def removed_scans(tx: LedgerTransaction, keys: Collection[str]) -> set[str]:
 def unmark_scans(tx: LedgerTransaction, keys: Collection[str]) -> None:
     """Take marks and tombstones of scans away: somebody is about to store and hold them."""
     for batch in _batches(keys):
-        tx.execute(
-            delete(object_refs)
-            .where(object_refs.c.object_key.in_(batch))
-            .where(object_refs.c.hold_kind == DOOMED)
-        )
-        tx.execute(
-            delete(tombstones)
-            .where(tombstones.c.object_key.in_(batch))
-            .where(tombstones.c.reason == SCAN_RETIRED.code)
-        )
+        tx.execute(_UNMARK, {"keys": batch})
+        tx.execute(_UNBURY, {"keys": batch})
 
 
 def release_stale_copies(tx: LedgerTransaction, *, before: dt.datetime) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
 from receipt_pipeline.core.completion_receipt import JobFacts
 from receipt_pipeline.core.errors import NotFound
@@ -23,6 +23,7 @@ from receipt_pipeline.ledger.effect_tables import (
     tombstones,
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.losses import read_job
 from receipt_pipeline.ledger.quarantines import open_quarantines
 from receipt_pipeline.ledger.tables import attempts, events, items, jobs
 
@@ -31,15 +32,27 @@ LIST_MAX = 1_000
 WITHDRAW = "withdraw"
 
 
+_ITEMS = select(items).where(items.c.job_id == bindparam("of_job")).order_by(items.c.ordinal)
+_WITHDRAWN = (
+    select(quarantine.c.quarantine_id)
+    .where(quarantine.c.job_id == bindparam("of_job"))
+    .where(quarantine.c.resolution == WITHDRAW)
+)
+_BURIED_AS_WITHDRAWN = (
+    select(tombstones.c.object_key)
+    .where(tombstones.c.object_key == bindparam("key"))
+    .where(tombstones.c.reason == RESULT_WITHDRAWN.code)
+)
+
+
 def read_own_job(tx: LedgerTransaction, job_id: str, *, tenant: str | None) -> dict[str, Any]:
     """Return a job's row; `tenant=None` is the product itself.
 
     Raises:
         NotFound: unknown, or another tenant's: the same answer (D9).
     """
-    query = select(jobs).where(jobs.c.job_id == job_id)
-    row = tx.row(query if tenant is None else query.where(jobs.c.tenant == tenant))
-    if row is None:
+    row = read_job(tx, job_id)
+    if row is None or tenant not in (None, row["tenant"]):
         raise NotFound(NOT_FOUND, job_id=job_id)
     return row
 
@@ -113,11 +126,9 @@ def read_adjustments(tx: LedgerTransaction, job_id: str) -> list[Adjustment]:
 
 def is_withdrawn(tx: LedgerTransaction, job: dict[str, Any]) -> bool:
     """Tell whether a recorded decision gave the job's result up: divergent outputs, or a lost object."""
-    decided = select(quarantine.c.quarantine_id).where(quarantine.c.job_id == job["job_id"])
-    if tx.row(decided.where(quarantine.c.resolution == WITHDRAW)):
+    if tx.row(_WITHDRAWN, {"of_job": job["job_id"]}):
         return True
-    buried = select(tombstones.c.object_key).where(tombstones.c.object_key == job["result_key"])
-    return tx.row(buried.where(tombstones.c.reason == RESULT_WITHDRAWN.code)) is not None
+    return tx.row(_BURIED_AS_WITHDRAWN, {"key": job["result_key"]}) is not None
 
 
 def read_status(
@@ -130,7 +141,7 @@ def read_status(
 
 def read_items(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:
     """Return the job's items in order, whole rows."""
-    return tx.rows(select(items).where(items.c.job_id == job_id).order_by(items.c.ordinal))
+    return tx.rows(_ITEMS, {"of_job": job_id})
 
 
 def list_jobs(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import and_, bindparam, func, insert, select, update
 
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.operation_tables import submitters
 from receipt_pipeline.ledger.tables import jobs
+
+_IS_HE = and_(submitters.c.tenant == bindparam("of_tenant"), submitters.c.caller == bindparam("of_caller"))
+_ONE = select(submitters).where(_IS_HE)
+# Writes nothing new: who has the row holds it until his transaction ends.
+_HOLD = update(submitters).where(_IS_HE).values(quota_items=submitters.c.quota_items)
 
 
 def list_submitters(tx: LedgerTransaction, *, tenant: str) -> list[dict[str, Any]]:
@@ -20,8 +25,7 @@ def list_submitters(tx: LedgerTransaction, *, tenant: str) -> list[dict[str, Any
 
 def read_submitter(tx: LedgerTransaction, *, tenant: str, caller: str) -> dict[str, Any] | None:
     """Return one named submitter, None for a caller without a quota."""
-    rows = tx.rows(select(submitters).where(submitters.c.tenant == tenant, submitters.c.caller == caller))
-    return rows[0] if rows else None
+    return tx.row(_ONE, {"of_tenant": tenant, "of_caller": caller})
 
 
 def open_items(tx: LedgerTransaction, *, tenant: str, caller: str) -> int:
@@ -39,11 +43,7 @@ def lock_submitter(tx: LedgerTransaction, *, tenant: str, caller: str) -> int | 
 
     None for a caller without a quota.
     """
-    held = tx.execute(
-        update(submitters)
-        .where(submitters.c.tenant == tenant, submitters.c.caller == caller)
-        .values(quota_items=submitters.c.quota_items)
-    )
+    held = tx.execute(_HOLD, {"of_tenant": tenant, "of_caller": caller})
     if held.rowcount == 0:
         return None
     row = read_submitter(tx, tenant=tenant, caller=caller)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.job_lifecycle import JobState
@@ -62,18 +62,20 @@ def close_retired(services: Reconciler) -> list[str]:
     return closed
 
 
+_RETIRED = (
+    select(jobs.c.job_id)
+    .join(releases, releases.c.release_id == jobs.c.release_id)
+    .where(jobs.c.state == JobState.ACCEPTED)
+    .where(releases.c.retired_at.is_not(None))
+    .where(jobs.c.release_id.not_in(bindparam("carried", expanding=True)))
+    .order_by(jobs.c.submitted_at)
+    .limit(JOBS_BATCH_MAX)
+)
+
+
 def _retired_jobs(tx: LedgerTransaction, services: Reconciler) -> list[str]:
     carried = carried_release_ids(tx, worker_ttl_s=services.limits.worker_ttl_s)
-    query = (
-        select(jobs.c.job_id)
-        .join(releases, releases.c.release_id == jobs.c.release_id)
-        .where(jobs.c.state == JobState.ACCEPTED)
-        .where(releases.c.retired_at.is_not(None))
-        .where(jobs.c.release_id.not_in(sorted(carried)))
-        .order_by(jobs.c.submitted_at)
-        .limit(JOBS_BATCH_MAX)
-    )
-    return [str(row["job_id"]) for row in tx.rows(query)]
+    return [str(row["job_id"]) for row in tx.rows(_RETIRED, {"carried": sorted(carried)})]
 
 
 def free_waiting(services: Reconciler) -> tuple[list[str], list[str]]:

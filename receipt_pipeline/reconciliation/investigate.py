@@ -44,6 +44,18 @@ from receipt_pipeline.ledger.tables import jobs
 from receipt_pipeline.reconciliation.services import Reconciler
 
 Kind = InvestigationKind
+_ASKED_ABOUT = (
+    select(investigations.c.job_id)
+    .where(investigations.c.kind == Kind.MISSING_TERMINAL)
+    .where(investigations.c.state == OPEN)
+)
+_HELD_SUBJECTS = (
+    select(investigations.c.subject)
+    .join(jobs, jobs.c.job_id == investigations.c.job_id)
+    .where(investigations.c.kind == Kind.UNKNOWN_EFFECT)
+    .where(investigations.c.state == OPEN)
+    .where(~is_terminal())
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +88,7 @@ def ask_about_open_jobs(services: Reconciler) -> Asked:
 
 
 def _held_subjects(tx: LedgerTransaction) -> set[str]:
-    query = (
-        select(investigations.c.subject)
-        .join(jobs, jobs.c.job_id == investigations.c.job_id)
-        .where(investigations.c.kind == Kind.UNKNOWN_EFFECT)
-        .where(investigations.c.state == OPEN)
-        .where(~is_terminal())
-    )
-    return {str(subject).partition("#")[0] for subject in tx.execute(query).scalars()}
+    return {str(subject).partition("#")[0] for subject in tx.execute(_HELD_SUBJECTS).scalars()}
 
 
 def ask_about_faults(services: Reconciler) -> Asked:
@@ -145,13 +150,7 @@ def _about(finding: Finding, question_of: Callable[[dict[str, Any]], Question]) 
 def _about_missing_terminals(tx: LedgerTransaction, services: Reconciler) -> list[Question]:
     """Return a question per stuck job that has no other owned one."""
     stuck = missing_terminal(tx, limits=services.limits)
-    asked = set(
-        tx.execute(
-            select(investigations.c.job_id)
-            .where(investigations.c.kind == Kind.MISSING_TERMINAL)
-            .where(investigations.c.state == OPEN)
-        ).scalars()
-    )
+    asked = set(tx.execute(_ASKED_ABOUT).scalars())
     rows = [row for row in stuck.rows if not row["owned"] or row["job_id"] in asked]
     return [_missing_terminal(row) for row in rows]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
 from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.failure_points import point
@@ -67,6 +67,15 @@ def _pins_to_prove(tx: LedgerTransaction, job_id: str) -> Pins | None:
     return Pins(**{name: job[name] for name in Pins.__slots__})
 
 
+_COUNT_WAITING = (
+    select(func.count())
+    .select_from(items)
+    .where(items.c.job_id == bindparam("of_job"))
+    .where(items.c.item_class.is_(None))
+)
+_RETIRED_AT = select(releases.c.retired_at).where(releases.c.release_id == bindparam("release"))
+
+
 def _would_compute(tx: LedgerTransaction, job: dict[str, Any]) -> bool:
     now = tx.now()
     if job["state"] == JobState.ACCEPTED:
@@ -75,18 +84,11 @@ def _would_compute(tx: LedgerTransaction, job: dict[str, Any]) -> bool:
         return False
     if job["close_cause"] is not None or limit_reached(job, now) is not None:
         return False
-    waiting = tx.scalar(
-        select(func.count())
-        .select_from(items)
-        .where(items.c.job_id == job["job_id"])
-        .where(items.c.item_class.is_(None))
-    )
-    return bool(waiting)
+    return bool(tx.scalar(_COUNT_WAITING, {"of_job": job["job_id"]}))
 
 
 def _is_retired(tx: LedgerTransaction, pins: Pins) -> bool:
-    row = tx.row(select(releases.c.retired_at).where(releases.c.release_id == pins.release_id))
-    return row is not None and row["retired_at"] is not None
+    return tx.scalar(_RETIRED_AT, {"release": pins.release_id}) is not None
 
 
 def _refuse_identity(worker: Worker, job_id: str, error: IdentityMismatch) -> Outcome:

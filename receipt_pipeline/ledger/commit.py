@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
+from receipt_pipeline.core.effect_lifecycle import EFFECT_TRANSITIONS, EffectKind, EffectState
 from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.job_lifecycle import CloseCause, JobState, Phase
 from receipt_pipeline.core.leases import FencingToken
@@ -71,19 +71,20 @@ def record_intent(
         return False
     if tx.row(select(effects.c.effect_id).where(effects.c.idempotency_key == key)) is None:
         tx.execute(
-            insert(effects).values(
-                effect_id=key,
-                job_id=token.job_id,
-                lease_epoch=token.lease_epoch,
-                kind=EffectKind.RESULT_OBJECT,
-                required=True,
-                idempotency_key=key,
-                state=EffectState.INTENDED,
-                expected_digest=digest,
-                size_bytes=size_bytes,
-                intended_at=now,
-                updated_at=now,
-            )
+            insert(effects),
+            {
+                "effect_id": key,
+                "job_id": token.job_id,
+                "lease_epoch": token.lease_epoch,
+                "kind": EffectKind.RESULT_OBJECT,
+                "required": True,
+                "idempotency_key": key,
+                "state": EffectState.INTENDED,
+                "expected_digest": digest,
+                "size_bytes": size_bytes,
+                "intended_at": now,
+                "updated_at": now,
+            },
         )
         append_event(
             tx, EventKind.RESULT_INTENDED, job_id=token.job_id, lease_epoch=token.lease_epoch, digest=digest
@@ -100,11 +101,15 @@ def record_intent(
 def record_upload_state(
     tx: LedgerTransaction, *, key: str, state: EffectState, reason: Reason | None = None
 ) -> None:
-    """Record what is known of an upload: unknown, failed or abandoned; never back from committed."""
+    """Record what is known of an upload, as EFFECT_TRANSITIONS allows: unknown, failed or abandoned.
+
+    A worker that wakes late thus changes nothing about an upload that was committed or given up meanwhile.
+    """
+    sources = sorted(source for source, target in EFFECT_TRANSITIONS if target is state)
     written = tx.execute(
         update(effects)
         .where(effects.c.idempotency_key == key)
-        .where(effects.c.state.not_in([EffectState.COMMITTED, state]))
+        .where(effects.c.state.in_(sources))
         .values(state=state, reason_code=reason.code if reason else "", updated_at=tx.now())
     )
     if written.rowcount == 1:

@@ -178,6 +178,20 @@ def test_what_is_known_of_an_upload_never_goes_back_from_committed(ledger: Ledge
     assert event_kinds(ledger, job.token.job_id).count("effect_changed") == 1
 
 
+def test_a_worker_that_wakes_late_does_not_move_an_upload_that_was_given_up(ledger: Ledger) -> None:
+    job = builders.a_claimed_job(ledger)
+    builders.finish_items(ledger, job)
+    assert intend(ledger, job)
+    key = builders.a_result(job).key
+    with ledger.transaction() as tx:
+        record_upload_state(tx, key=key, state=EffectState.ABANDONED)
+        for late in (EffectState.UNKNOWN, EffectState.FAILED):
+            record_upload_state(tx, key=key, state=late, reason=UPLOAD_FAILED)
+        [upload] = uploads_of(tx, job.token.job_id)
+    assert (upload["state"], upload["reason_code"]) == ("abandoned", "")
+    assert event_kinds(ledger, job.token.job_id).count("effect_changed") == 1
+
+
 def test_an_upload_that_failed_before_does_not_keep_a_success_from_settling(
     ledger: Ledger, clock: FakeClock
 ) -> None:

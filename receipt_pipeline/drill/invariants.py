@@ -65,8 +65,13 @@ def nothing_leaves_a_terminal_state(found: Evidence) -> Broken:
     """State, class, reason, result, time and epoch of a closed job are never written again."""
     for change in found.changes:
         before = change.before
-        if change.relation == "jobs" and before is not None and before["state"] in TERMINAL_STATES:
-            yield before["job_id"], f"{change.actor} wrote {_difference(before, change.after)}"
+        if change.relation != "jobs" or before is None or before["state"] not in TERMINAL_STATES:
+            continue
+        # A closed job is settled later, and once.
+        settling = before["settled_at"] is None
+        kept = before | {"settled_at": change.after["settled_at"]} if settling else before
+        if kept != change.after:
+            yield before["job_id"], f"{change.actor} wrote {_difference(kept, change.after)}"
 
 
 def the_items_sum_to_the_accepted_scope(found: Evidence) -> Broken:

@@ -119,7 +119,7 @@ def one_action_per_decision(found: Evidence) -> Broken:
 
 
 def tasks_stand_on_verified_results(found: Evidence) -> Broken:
-    """A task is made only while the right object of its job stands in the store, and carries its digest."""
+    """A task is made only by who found the right object of its job in the store, and carries its digest."""
     for change in found.changes:
         if change.relation != "review_tasks" or change.before is not None:
             continue
@@ -127,9 +127,10 @@ def tasks_stand_on_verified_results(found: Evidence) -> Broken:
         if job["state"] != "succeeded" or change.state != "succeeded":
             yield job["job_id"], f"a task of a job that is {change.state}"
         stood = found.objects.right_since.get(str(job["result_key"]), change.number) < change.number
-        damaged = found.objects.rotten.get(str(job["result_key"]), change.number) < change.number
-        if not stood or damaged:
-            yield job["job_id"], f"a task though its result {'is damaged' if stood else 'was not stored'}"
+        verified = (change.actor, str(job["result_key"])) in found.objects.found_right
+        if not stood or not verified:
+            fault = "was not verified" if stood else "was not stored"
+            yield job["job_id"], f"{change.actor} made a task though its result {fault}"
     for task in found.rows["review_tasks"]:
         job = next(job for job in found.jobs if job["job_id"] == task["job_id"])
         if task["result_digest"] != job["result_digest"]:
@@ -147,6 +148,19 @@ def a_settled_job_lacks_no_required_effect(found: Evidence) -> Broken:
         settled = job["state"] in TERMINAL_STATES and not missing
         if settled != (job["settled_at"] is not None):
             yield job["job_id"], f"{job['state']}, missing {missing}, settled at {job['settled_at']}"
+    yield from _settled_too_early(found)
+
+
+def _settled_too_early(found: Evidence) -> Broken:
+    """Tell which jobs were settled while a required effect was still missing, whatever came later."""
+    awaited: dict[str, set[str]] = {}
+    for change in found.changes:
+        after, missing = change.after, awaited.setdefault(change.after["job_id"], set())
+        if change.relation == "effects" and after["required"] and after["kind"] != "result_object":
+            (missing.discard if after["state"] in DONE else missing.add)(after["kind"])
+        settles = change.relation == "jobs" and after["settled_at"] is not None
+        if settles and missing and (change.before or {}).get("settled_at") is None:
+            yield after["job_id"], f"settled before {sorted(missing)}"
 
 
 def a_missing_required_effect_is_owned(found: Evidence) -> Broken:

@@ -10,6 +10,7 @@ from receipt_pipeline.drill.simulation_evidence import Evidence
 from receipt_pipeline.drill.simulation_script import LIMITS
 
 Broken = Iterator[tuple[str | None, str]]
+OWN_WORDS = frozenset({"committed", "yielded", "failed"})
 PEOPLE = frozenset({"operator"})
 
 
@@ -45,6 +46,16 @@ def only_the_holder_writes(found: Evidence) -> Broken:
         commits = change.relation == "jobs" and after["state"] == "succeeded" != before.get("state")
         if commits and change.actor not in PEOPLE and before["lease_owner"] != change.actor:
             yield after["job_id"], f"{change.actor} committed a result of {before['lease_owner']}"
+
+
+def only_the_worker_itself_ends_its_attempt(found: Evidence) -> Broken:
+    """That an attempt committed, yielded or failed is written by its own worker alone."""
+    for change in found.changes:
+        before, after = change.before or {}, change.after
+        if change.relation != "attempts" or after["outcome"] not in OWN_WORDS:
+            continue
+        if before.get("outcome") != after["outcome"] and change.actor != after["owner"]:
+            yield after["job_id"], f"{change.actor} ended the attempt of {after['owner']}: {after['outcome']}"
 
 
 def only_the_holder_renews(found: Evidence) -> Broken:
@@ -143,6 +154,7 @@ def the_model_is_not_asked_again_in_vain(found: Evidence) -> Broken:
 WORK_INVARIANTS = (
     epochs_only_rise,
     only_the_holder_writes,
+    only_the_worker_itself_ends_its_attempt,
     only_the_holder_renews,
     a_live_lease_is_not_taken,
     a_claim_follows_an_ending,

@@ -201,9 +201,20 @@ def dispatch(world: World, actor: Actor) -> None:
 def work_wave(world: World, actor: Actor) -> None:
     """Take a launched run and work its wave, as a Dagster run does."""
     if world.launches:
-        wave_id = world.launches.pop(world.drawn.randrange(len(world.launches)))
+        wave_id = _next_launch(world)
+        world.launches.remove(wave_id)
         world.tell(f"{actor.owner}: begins {wave_id}")
         run_wave(world, wave_id, owner=actor.owner, actor=actor)
+
+
+def _next_launch(world: World) -> str:
+    """Return the wave of the job that is coveted, or any."""
+    query = "SELECT wave_id FROM jobs WHERE job_id = ?"
+    row = world.bench.connection.execute(query, (world.coveted,)).fetchone()
+    world.coveted = ""
+    if row is not None and row[0] in world.launches:
+        return str(row[0])
+    return world.drawn.choice(world.launches)
 
 
 def run_wave(world: World, wave_id: str, *, owner: str, actor: Actor | None = None) -> None:

@@ -23,6 +23,7 @@ class Actor:
         silent: whether its heartbeat stands still with it.
         beat: its heartbeat while a group is in work, and when the next beat is due.
         doomed: it crashes as soon as it holds the baton again.
+        failing: where it stands, an error comes as soon as it holds the baton again.
         busy: it is inside a task.
     """
 
@@ -35,6 +36,7 @@ class Actor:
     beat: Callable[[], None] | None = None
     beats_at: float = 0.0
     doomed: bool = False
+    failing: bool = False
     busy: bool = False
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 

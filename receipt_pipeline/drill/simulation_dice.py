@@ -47,6 +47,7 @@ class Place(StrEnum):
     LAUNCH = "launch"
     MODEL = "model"
     ASIDE = "aside"
+    AIM = "aim"
 
 
 # What may happen at each place, and the greatest chance that a seed may give it.
@@ -91,7 +92,7 @@ MISHAPS: Mapping[Place, Mapping[Mishap, float]] = {
         Mishap.ANSWER_LOST: 0.2,
         Mishap.CRASH: 0.1,
     },
-    Place.LAUNCH: {Mishap.LOST: 0.15, Mishap.DOUBLED: 0.3},
+    Place.LAUNCH: {Mishap.LOST: 0.15, Mishap.DOUBLED: 0.5},
     Place.MODEL: {Mishap.CHANGED: 0.15},
     Place.ASIDE: {
         Mishap.ROT: 0.15,
@@ -103,6 +104,25 @@ MISHAPS: Mapping[Place, Mapping[Mishap, float]] = {
 }
 # A seed leaves some kinds out altogether, so that the others come to act on longer lives.
 LEFT_OUT = 0.35
+_TAKEN_THERE: Mapping[Mishap, float] = {Mishap.THEFT: 0.75, Mishap.CRASH: 0.05, Mishap.HANG: 0.05}
+# Most seeds aim at one moment, named as the tale names it: there things go wrong nearly every time, and
+# seldom elsewhere, so that enough work gets that far.
+AIMS: tuple[tuple[str, Mapping[Mishap, float]], ...] = (
+    ("checkpoint.before", _TAKEN_THERE),
+    ("intent.before", _TAKEN_THERE),
+    ("upload.before", _TAKEN_THERE),
+    ("read_back.before", _TAKEN_THERE),
+    ("commit.before", _TAKEN_THERE),
+    ("commit.before", _TAKEN_THERE),  # Twice: of the work that begins, the least gets that far.
+    ("model.before", _TAKEN_THERE),
+    (
+        "put results/",
+        {Mishap.GARBLED: 0.5, Mishap.TORN: 0.15, Mishap.TORN_CRASH: 0.15, Mishap.ANSWER_LOST: 0.15},
+    ),
+    ("", {}),
+)
+UNAIMED = (Place.POINT, Place.BRINK, Place.OPEN, Place.WRITTEN, Place.PUT)
+SELDOM = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +142,7 @@ class Dice:
         disabled: numbers of decisions that let nothing go wrong, for a smaller story of the same seed.
         calm: nothing goes wrong any more, and nothing is counted.
         ordered: what goes wrong at the next decision of a place, instead of what the seed says.
+        aim: with what the moment begins at which this seed aims; "" for a seed that aims at none.
     """
 
     seed: int
@@ -130,6 +151,7 @@ class Dice:
     decisions: int = 0
     made: list[Decision] = field(default_factory=list)
     ordered: dict[Place, Mishap] = field(default_factory=dict)
+    aim: str = field(init=False)
     _random: random.Random = field(init=False)
     _chances: dict[Place, list[tuple[Mishap, float]]] = field(init=False)
 
@@ -142,6 +164,15 @@ class Dice:
             ]
             for place, mishaps in MISHAPS.items()
         }
+        self.aim, aimed = AIMS[self._random.randrange(len(AIMS))]
+        if self.aim:
+            for place in UNAIMED:
+                self._chances[place] = [(kind, chance * SELDOM) for kind, chance in self._chances[place]]
+        self._chances[Place.AIM] = list(aimed.items())
+
+    def place_of(self, place: Place, what: str) -> Place:
+        """Return the place at which a moment counts: one that is aimed at is a place of its own."""
+        return Place.AIM if self.aim and what.startswith(self.aim) else place
 
     def decide(self, place: Place) -> Mishap | None:
         """Decide whether something goes wrong here, and what."""

@@ -42,6 +42,7 @@ WATCHED: dict[Table, tuple[str, ...]] = {
         "result_key",
         "result_digest",
         "terminal_at",
+        "settled_at",
         "lease_epoch",
         "lease_owner",
         "lease_expires_at",
@@ -58,7 +59,7 @@ WATCHED: dict[Table, tuple[str, ...]] = {
         "losses",
     ),
     attempts: ("job_id", "lease_epoch", "kind", "owner", "closed_at", "outcome"),
-    effects: ("job_id", "idempotency_key", "kind", "lease_epoch", "state"),
+    effects: ("job_id", "idempotency_key", "kind", "lease_epoch", "required", "state"),
     outbox: ("job_id", "message_id", "state"),
     review_tasks: ("job_id", "decision_id", "state"),
 }

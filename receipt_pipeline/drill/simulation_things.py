@@ -60,15 +60,19 @@ class MemoryObjects:
         right_since: per key that number when the right bytes were put there first.
         garbled: keys under which other bytes were stored although the put was answered.
         rotten: keys whose bytes were lost or altered after they were stored right, and after which change.
+        acting: who works at this moment.
+        found_right: who has looked a key up and found the right bytes there.
     """
 
     clock: VirtualClock
     outside: Outside
     changes_so_far: Callable[[], int]
+    acting: Callable[[], str]
     stored: dict[str, tuple[bytes, dt.datetime]] = field(default_factory=dict)
     right_since: dict[str, int] = field(default_factory=dict)
     garbled: set[str] = field(default_factory=set)
     rotten: dict[str, int] = field(default_factory=dict)
+    found_right: set[tuple[str, str]] = field(default_factory=set)
 
     def put(self, key: str, data: bytes) -> PutOutcome:
         """Store bytes unless they are there; other bytes under the key are set aside."""
@@ -119,6 +123,8 @@ class MemoryObjects:
         """Return full digest and size of the stored bytes, None when there is no such object."""
         self._look(key)
         found = self.stored.get(key)
+        if key in self.right_since and key not in self.rotten:
+            self.found_right.add((self.acting(), key))
         return None if found is None else (digest_of_bytes(found[0]), len(found[0]))
 
     def listing(self, prefix: str = "") -> Iterator[ObjectEntry]:

@@ -33,6 +33,7 @@ BRINKS = frozenset(
     f"{boundary}.before" for boundary in ("checkpoint", "intent", "upload", "read_back", "commit", "yield")
 )
 TAKEOVER_STRIDES_MAX = 60
+TAKEOVER_TRIES_MAX = 3
 # Workers run oftener than those whose passes are short.
 SHARES = {"worker": 4}
 OUTWARD = frozenset({Place.PUT, Place.LOOK, Place.SEND})
@@ -48,6 +49,7 @@ class World:
         acting: on whose account the ledger is written to at this moment.
         answers: the job ids that callers were told, by tenant and key.
         robbed: workers that stand still while another is to take their job over, and which job.
+        coveted: the job that the next worker who begins a wave is to take, where one is launched for it.
         launches: waves whose run was launched and that no worker has taken yet.
         launched: run keys that were used.
     """
@@ -65,7 +67,7 @@ class World:
         bench.micros = lambda: (self.clock.now() - EPOCH) // MICROSECOND
         self.ledger = bench.fresh(self.clock, seed=seed)
         self.ledger.outside = self.outside
-        self.objects = MemoryObjects(self.clock, self.outside, bench.changes_so_far)
+        self.objects = MemoryObjects(self.clock, self.outside, bench.changes_so_far, lambda: self.acting)
         self.channel = MemoryChannel(self.outside)
         self.chain = SimulatedChain()
         self.baton = Baton(self._ended)
@@ -76,6 +78,7 @@ class World:
         self.launches: list[str] = []
         self.robbed: list[tuple[Actor, str]] = []
         self.launched: set[str] = set()
+        self.coveted = ""
 
     @property
     def effects(self) -> EffectServices:
@@ -156,12 +159,15 @@ class World:
         actor = self.baton.current
         if actor is None:
             return None
-        mishap = self.dice.decide(place)
+        mishap = self.dice.decide(self.dice.place_of(place, what))
         if mishap is not None:
             self._befall(actor, mishap, what)
         if not self.ledger.inside:
             self.clock.advance(self.drawn.random() * 0.4)
             self.baton.pause()
+        if actor.failing:
+            actor.failing = False
+            return Mishap.ERROR
         return mishap
 
     def reached(self, point_name: str) -> None:
@@ -203,7 +209,8 @@ class World:
         if isinstance(error, SimulatedCrash):
             self.tell(f"{actor.owner}: crashes")
             actor.life += 1
-            actor.doomed, actor.wakes_at, actor.silent, actor.beat = False, None, False, None
+            actor.doomed, actor.failing, actor.wakes_at = False, False, None
+            actor.silent, actor.beat = False, None
         elif isinstance(error, PipelineError) and not self._carries_defect(error):
             self.tell(f"{actor.owner}: gives up with {error.reason.code}")
         else:
@@ -242,16 +249,23 @@ class World:
         """Let the victim's lease run out, another worker get as far as the dice say, then the victim wake."""
         self.clock.advance(LIMITS.lease_ttl_s + self.drawn.uniform(0, 3))
         self._run_idle("reconciler", strides=WHOLE_TASK)
-        self.clock.advance(self.drawn.uniform(2, 12))
-        self._run_idle("dispatcher", strides=WHOLE_TASK)
-        thief = self._run_idle("worker", strides=1)
-        for _ in range(TAKEOVER_STRIDES_MAX):
-            if thief is None or thief.wakes_at is not None or self._held_by(thief) == job_id:
+        for _ in range(TAKEOVER_TRIES_MAX):
+            self.clock.advance(self.drawn.uniform(2, 12))
+            self._run_idle("dispatcher", strides=WHOLE_TASK)
+            self.coveted = job_id
+            thief = self._run_idle("worker", strides=1)
+            for _ in range(TAKEOVER_STRIDES_MAX):
+                if thief is None or thief.wakes_at is not None or self._held_by(thief) == job_id:
+                    break
+                self.run(thief, strides=1)
+            if thief is not None and self._held_by(thief) == job_id:
                 break
-            self.run(thief, strides=1)
         if thief is not None and thief.wakes_at is None:
-            self.run(thief, strides=self.drawn.randint(1, 25))
+            self.run(thief, strides=self.drawn.choice((1, 2, 4, 8, 16, 32)))
         self.wake(victim)
+        victim.failing = self.drawn.random() < 0.2
+        if victim.beat is not None and self.drawn.random() < 0.4:
+            self._beat(victim)
         self.run(victim, strides=self.drawn.randint(1, 25))
 
     def _run_idle(self, role: str, *, strides: int) -> Actor | None:
@@ -283,7 +297,11 @@ class World:
     def _beat_hearts(self) -> None:
         for actor in self.baton.actors:
             if actor.beat is not None and not actor.silent and actor.beats_at <= self.clock.seconds:
-                actor.beats_at = self.clock.seconds + BEAT_S
-                self.acting = actor.owner
-                actor.beat()
+                self._beat(actor)
+
+    def _beat(self, actor: Actor) -> None:
+        assert actor.beat is not None, actor.name
+        actor.beats_at = self.clock.seconds + BEAT_S
+        self.acting = actor.owner
+        actor.beat()
         self.acting = "nobody"

@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from receipt_pipeline.effects import consume, deliver
-from receipt_pipeline.ledger import checkpoint, closing, endings, losses
+from receipt_pipeline.ledger import checkpoint, claim, closing, commit, endings, losses, settlement
 from receipt_pipeline.worker import publish
 
 EPOCH_GUARD = "        .where(jobs.c.lease_epoch == token.lease_epoch)\n"
@@ -89,22 +89,22 @@ MUTATIONS = (
     Mutation(
         "a checkpoint of a worker that lost its lease is accepted",
         ((checkpoint.pass_boundary, ((EPOCH_GUARD, ""),)),),
-        seed=1,
+        seed=4,
     ),
     Mutation(
         "a failure of a worker that lost its lease ends the next one's attempt",
         ((losses._release, ((EPOCH_GUARD, ""),)),),
-        seed=7,
+        seed=4,
     ),
     Mutation(
         "a lease is taken before it has run out",
         ((losses.lose_lease, (("        .where(jobs.c.lease_expires_at <= now)\n", ""),)),),
-        seed=2,
+        seed=8,
     ),
     Mutation(
         "an upload that stands is repeated blindly",
         ((publish._stored_earlier, (('return str(row["idempotency_key"])', "return None"),)),),
-        seed=6,
+        seed=8,
     ),
     Mutation(
         "the message is written after the terminal record, in a transaction of its own",
@@ -133,7 +133,7 @@ MUTATIONS = (
     Mutation(
         "the consumer acts twice on one decision",
         ((consume._known, ((" and tasks_state in _DUE_STATES", " and tasks_state is not None"),)),),
-        seed=10,
+        seed=1,
     ),
     Mutation(
         "an item that is lost is not counted, and its job bounces for ever",
@@ -151,10 +151,48 @@ MUTATIONS = (
                 ),
             ),
         ),
-        seed=10,
+        seed=3,
     ),
     Mutation(
         "a worker that is counted as lost keeps its epoch",
         ((losses.lose_lease, (("lease_epoch=jobs.c.lease_epoch + 1,", "lease_epoch=jobs.c.lease_epoch,"),)),),
+        seed=3,
+    ),
+    Mutation(
+        "a commit of a worker that lost its lease is accepted",
+        (
+            (
+                commit.commit_result,
+                (
+                    (' or job["lease_epoch"] != token.lease_epoch or job["state"] != JobState.RUNNING', ""),
+                    (" & (jobs.c.lease_epoch == token.lease_epoch)", ""),
+                ),
+            ),
+        ),
+        seed=18,
+    ),
+    Mutation(
+        "an upload of a worker that lost its lease is intended",
+        ((commit.record_intent, (("_owned(tx, token)", "read_job(tx, token.job_id, lock=True)"),)),),
+        seed=2,
+    ),
+    Mutation(
+        "a heartbeat of a worker that lost its lease renews the next one's",
+        ((claim.renew_lease, ((EPOCH_GUARD, ""),)),),
+        seed=8,
+    ),
+    Mutation(
+        "a job is settled while a required effect is missing",
+        ((settlement.settle_if_done, (('tx.row(_MISSING, {"of_job": job_id}) is not None', "False"),)),),
+        seed=1,
+    ),
+    Mutation(
+        "an answered upload counts as stored without being read back",
+        ((publish.publish, (("    _read_back(attempt, result)\n", ""),)),),
+        seed=2,
+    ),
+    Mutation(
+        "tasks are made without a look at the result object",
+        ((consume._take, (("fault = result_fault(services, job)", "fault = None"),)),),
     ),
 )

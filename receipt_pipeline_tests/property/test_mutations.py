@@ -12,7 +12,7 @@ from receipt_pipeline.drill.simulation_search import this_process_bench
 from receipt_pipeline_tests.property.mutations import MUTATIONS, Mutation, installed
 from receipt_pipeline_tests.suite_results import PROJECT
 
-FURTHER_SEEDS = 12
+FURTHER_SEEDS = 24
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)

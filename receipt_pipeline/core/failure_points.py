@@ -24,6 +24,7 @@ BOUNDARIES: tuple[str, ...] = (
     "expire",
     "cancel",
     "supersede",
+    "requeue",
     "outbox_send",
     "delivery_record",
     "consume",

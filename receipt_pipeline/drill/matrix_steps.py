@@ -221,6 +221,12 @@ def _supersede(process: Process) -> None:
     note_outcomes(process.services, process.folder)
 
 
+def _requeue(process: Process) -> None:
+    """Give the cell's job back to the queue; that it is closed already is an answer, too."""
+    process.until_done(lambda: _ask(process, lambda job_id: process.services.requeue(job_id)))
+    note_outcomes(process.services, process.folder)
+
+
 def _ask(process: Process, order: Callable[[str], object]) -> None:
     try:
         order(_job_id(process.services))
@@ -293,6 +299,7 @@ STEPS: Mapping[str, Callable[[Process], None]] = {
     "publish": _publish,
     "cancel": _cancel,
     "supersede": _supersede,
+    "requeue": _requeue,
     "write_late": _write_late,
     "lose_object": _lose_object,
     "await_lease_end": _await_lease_end,

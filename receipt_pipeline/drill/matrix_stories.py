@@ -102,6 +102,13 @@ STORIES: Mapping[str, Story] = MappingProxyType(
         ),
         "cancel": Story("cancel", arranged=_SUBMITTED, twice="cancel", again="cancel"),
         "supersede": Story("supersede", arranged=_SUBMITTED, twice="supersede", again="supersede"),
+        # Its worker was killed and its lease still runs: who would wait for it is spared that.
+        "requeue": Story(
+            "requeue",
+            arranged=(*_SUBMITTED, Arranged("rounds", dies_at="model.before")),
+            twice="requeue",
+            again="requeue",
+        ),
         "outbox_send": _SENDING,
         "delivery_record": _SENDING,
         "consume": _SENDING,

@@ -99,9 +99,11 @@ class RepairOrders(Orders):
         Raises:
             NotAllowed: the job is closed or held; the reason says what to do instead.
         """
+        point("requeue.before")
         with self.ledger.transaction() as tx:
             require(self.principal, Role.OPERATOR, record=read_job(tx, job_id))
             did = requeue_job(tx, job_id=job_id, by=self.settings.caller)
+        point("requeue.after")
         return self.status(job_id) | {
             "changed": did.changed,
             "fenced": did.fenced,

@@ -42,10 +42,12 @@ class ObjectOutcome(StrEnum):
     UNREADABLE = "unreadable"
 
 
-# Two doors may write the same row at once, and both databases know this form.
+# Two doors may write the same row at once, and both databases know this form. A hold that a crash left
+# behind is as young as its newest order: the sweep lets go of old ones.
 _HOLD = sa.text(
     "INSERT INTO object_refs (object_key, holder, hold_kind, held_at)"
-    " VALUES (:object_key, :holder, :hold_kind, :held_at) ON CONFLICT DO NOTHING"
+    " VALUES (:object_key, :holder, :hold_kind, :held_at)"
+    " ON CONFLICT (object_key, holder) DO UPDATE SET held_at = excluded.held_at"
 ).bindparams(sa.bindparam("held_at", type_=UtcMicros()))
 
 _BURY = sa.text(
@@ -76,7 +78,7 @@ _FIRST_CHECK = sa.text(f"{_NEW_CHECK} NOTHING").bindparams(sa.bindparam("checked
 
 
 def hold_objects(tx: LedgerTransaction, keys: Iterable[str], *, holder: str, hold_kind: str) -> None:
-    """Hold objects for a holder (a submission, a job); holding them again changes nothing.
+    """Hold objects for a holder (a submission, a job); holding them again renews the hold.
 
     Who holds a scan wants it: a mark or tombstone of a clean-up is taken away.
     """

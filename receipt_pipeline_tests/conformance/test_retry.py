@@ -12,6 +12,7 @@ import pytest
 
 from receipt_pipeline.core.envelope import LimitsRequest
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
+from receipt_pipeline.core.failure_points import install_plan, remove_plan
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.item_outcome import ItemOutcome
 from receipt_pipeline.core.principals import Principal, Role
@@ -19,6 +20,7 @@ from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN
 from receipt_pipeline.core.retries import FailureClass
 from receipt_pipeline.intake.retry import preview_retry, retry_unresolved
 from receipt_pipeline.intake.services import Intake
+from receipt_pipeline.ledger.effect_tables import object_refs
 from receipt_pipeline.ledger.endings import expire_job
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.grants import give_grant, revoke_grant
@@ -27,8 +29,14 @@ from receipt_pipeline.ledger.releases import retire_release
 from receipt_pipeline.ledger.status import read_status
 from receipt_pipeline.ledger.submitters import put_submitter
 from receipt_pipeline.reconciliation.repair import reconcile
+from receipt_pipeline.reconciliation.retention import sweep_scans
 from receipt_pipeline_tests.builders import CALLER, TENANT, claimed, finish_items
-from receipt_pipeline_tests.conformance.ledger_rows import assert_invariants, event_kinds, open_questions
+from receipt_pipeline_tests.conformance.ledger_rows import (
+    all_rows,
+    assert_invariants,
+    event_kinds,
+    open_questions,
+)
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
@@ -83,6 +91,50 @@ def desk(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> Desk:
         after_accept=told.append,
     )
     return Desk(house, intake, told)
+
+
+class Killed(BaseException):
+    """Ends a command where it stands, as SIGKILL does."""
+
+
+class KilledAt:
+    """A failure plan that ends the process at one point."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def reached(self, point_name: str) -> None:
+        """End the process at the point."""
+        if point_name == self.where:
+            raise Killed
+
+    def altered(self, alteration: str, value: Any) -> Any:
+        """Change nothing."""
+        return value
+
+
+def test_what_a_killed_retry_held_is_let_go_by_the_sweep_and_by_the_same_retry(
+    desk: Desk, clock: FakeClock
+) -> None:
+    def held_by_retries() -> int:
+        return sum(row["holder"].startswith("retry/") for row in all_rows(desk.house.ledger, object_refs))
+
+    parent_id = desk.a_partial_job()
+    install_plan(KilledAt("accept.before"))
+    for _ in range(2):
+        with pytest.raises(Killed):
+            desk.retry(parent_id)
+    assert held_by_retries() == 1
+    remove_plan()
+    clock.advance(desk.house.limits.copy_hold_s)
+    sweep_scans(desk.house.services)
+    assert held_by_retries() == 0
+    install_plan(KilledAt("accept.before"))
+    with pytest.raises(Killed):
+        desk.retry(parent_id)
+    remove_plan()
+    assert desk.retry(parent_id)["touched"] == ["r-001"]
+    assert held_by_retries() == 0
 
 
 @pytest.mark.requirement("R114", "R107", "R077")

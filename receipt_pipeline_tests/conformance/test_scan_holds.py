@@ -102,6 +102,20 @@ def test_holds_of_an_acceptance_that_never_answered_are_let_go_in_time(house: Re
     assert sweep_scans(house.services) == [KEY]
 
 
+def test_a_hold_that_is_taken_again_counts_from_then_on(house: ReconcileBench) -> None:
+    hold(house, "retry/key", kind=COPYING)
+    house.clock.advance(house.limits.copy_hold_s - 1)
+    hold(house, "retry/key", kind=COPYING)
+    house.clock.advance(house.limits.copy_hold_s - 1)
+    sweep_scans(house.services)
+    with house.ledger.reading() as tx:
+        assert held_keys(tx, [KEY]) == {KEY}
+    house.clock.advance(1)
+    sweep_scans(house.services)
+    with house.ledger.reading() as tx:
+        assert held_keys(tx, [KEY]) == set()
+
+
 def test_a_young_scan_is_left_alone(house: ReconcileBench) -> None:
     house.store_at("scans/acme/01ff", b"young", age_s=0)
     sweep_scans(house.services)

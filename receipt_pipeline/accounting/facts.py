@@ -15,9 +15,10 @@ from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.effect_tables import investigations
 from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.findings import unbalanced_items
 from receipt_pipeline.ledger.findings_account import account_sets
 from receipt_pipeline.ledger.findings_divergence import held_divergence, unheld_divergence
-from receipt_pipeline.ledger.findings_effects import effect_gaps
+from receipt_pipeline.ledger.findings_effects import GIVEN_UP, effect_gaps
 from receipt_pipeline.ledger.findings_objects import (
     object_mismatch,
     object_without_success,
@@ -36,11 +37,15 @@ QUESTION_OF_FINDING: Mapping[str, frozenset[InvestigationKind]] = {
     "success_without_object": frozenset({InvestigationKind.MISSING_OBJECT}),
     "object_mismatch": frozenset({InvestigationKind.ALTERED_OBJECT}),
     "divergent": frozenset({InvestigationKind.DIVERGENT_OUTPUT}),
+    "unbalanced_items": frozenset({InvestigationKind.UNBALANCED}),
+    "effects_given_up": frozenset({InvestigationKind.EFFECT_GAP, InvestigationKind.UNKNOWN_EFFECT}),
     "effect_gaps": frozenset({InvestigationKind.EFFECT_GAP, InvestigationKind.UNKNOWN_EFFECT}),
     "imported_open": frozenset({InvestigationKind.IMPORTED_OPEN}),
 }
 # Settled by the fact alone; an answer is recorded, and changes nothing about them.
-FACT_FINDINGS = frozenset({"missing_terminal", "success_without_object", "object_mismatch"})
+FACT_FINDINGS = frozenset(
+    {"missing_terminal", "success_without_object", "object_mismatch", "effect_gaps", "unbalanced_items"}
+)
 
 Owned = Callable[[Mapping[str, Any]], bool]
 
@@ -123,8 +128,11 @@ def read_facts(
         for job_id, count in _unanswered_items(tx, found.as_of).items()
         if scope.shows_job(job_id)
     }
+    gaps = effect_gaps(tx).rows
+    standing = _ids([row for row in gaps if row["fault"] != GIVEN_UP])
     listed = {
-        "effect_gaps": _ids(effect_gaps(tx).rows),
+        "effect_gaps": _ids(gaps),
+        "unbalanced_items": _ids(unbalanced_items(tx).rows),
         "success_without_object": _ids(success_without_object(tx).rows),
         "object_without_success": _ids(object_without_success(tx).rows, "object_key"),
         "object_mismatch": _ids(object_mismatch(tx).rows),
@@ -138,6 +146,9 @@ def read_facts(
     questions = [row for row in tx.rows(asked) if scope.shows_question(row)]
     findings = listed | {"missing_terminal": list(unresolved), "unresolved_items": sorted(unanswered)}
     del findings["object_without_success"]
+    # Only what was given up for good is settled by a decision; a gap beside it stands all the same.
+    findings["effects_given_up"] = sorted(set(listed["effect_gaps"]) - set(standing))
+    findings["effect_gaps"] = sorted(set(listed["effect_gaps"]) & set(standing))
     return Facts(
         scope=scope,
         snapshot=snapshot,

@@ -20,6 +20,8 @@ from receipt_pipeline.ledger.findings import Finding, Query, find, is_terminal
 from receipt_pipeline.ledger.outbox import ABANDONED, DELIVERED, DUE, SENDING, SENT
 from receipt_pipeline.ledger.tables import items, jobs
 
+# A notification that was given up after its bound: nothing sends it again, so a person decides about it.
+GIVEN_UP = "required_effect_given_up"
 UNSETTLED = (EffectState.INTENDED, EffectState.UNKNOWN, EffectState.FAILED)
 
 
@@ -60,9 +62,9 @@ def _wants_message() -> ColumnElement[bool]:
     return jobs.c.notification != EffectDemand.NONE
 
 
-def _gap(fault: str, kind: ColumnElement[Any] | EffectKind) -> sa.Select[Any]:
-    shown = literal(kind.value) if isinstance(kind, EffectKind) else kind
-    return select(jobs.c.job_id, literal(fault).label("fault"), shown.label("effect"), jobs.c.state)
+def _gap(fault: str, kind: EffectKind) -> sa.Select[Any]:
+    effect = literal(kind.value).label("effect")
+    return select(jobs.c.job_id, literal(fault).label("fault"), effect, jobs.c.state)
 
 
 def _effect_of(kind: EffectKind, *states: EffectState) -> ColumnElement[bool]:
@@ -76,8 +78,10 @@ def _overdue() -> sa.Select[Any]:
             quarantine.c.job_id == effects.c.job_id, quarantine.c.state == "open"
         )
     )
+    given_up = and_(effects.c.kind == EffectKind.NOTIFICATION, effects.c.state == EffectState.FAILED)
+    fault = case((given_up, GIVEN_UP), else_="required_effect_overdue")
     return (
-        _gap("required_effect_overdue", effects.c.kind)
+        select(jobs.c.job_id, fault.label("fault"), effects.c.kind.label("effect"), jobs.c.state)
         .join(effects, effects.c.job_id == jobs.c.job_id)
         .where(effects.c.required)
         .where(effects.c.deadline_at < bindparam("now", type_=UtcMicros()))

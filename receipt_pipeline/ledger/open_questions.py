@@ -27,6 +27,8 @@ ASKED_WHILE_SO = frozenset(
         InvestigationKind.MISSING_OBJECT,
         InvestigationKind.ALTERED_OBJECT,
         InvestigationKind.MISSING_TERMINAL,
+        InvestigationKind.UNBALANCED,
+        InvestigationKind.EFFECT_GAP,
     }
 )
 
@@ -49,7 +51,11 @@ _OVERDUE = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about one subject; `subject` carries no `#`, which numbers repetitions."""
+    """What is asked about one subject; `subject` carries no `#`, which numbers repetitions.
+
+    Attributes:
+        decided_by_note: an answer settles it although nothing changes, whatever its kind.
+    """
 
     kind: InvestigationKind
     subject: str
@@ -58,6 +64,7 @@ class Question:
     suspected_effect: str
     allowed_repair: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    decided_by_note: bool = False
 
 
 def ask(tx: LedgerTransaction, question: Question, *, limits: ServiceLimits) -> bool:
@@ -72,7 +79,7 @@ def ask(tx: LedgerTransaction, question: Question, *, limits: ServiceLimits) -> 
     asked = _asked(tx, question)
     latest = asked[-1] if asked else None
     decided = latest is not None and latest["state"] != OPEN and latest["resolved_by"] != RECONCILER
-    if decided and question.kind not in ASKED_WHILE_SO:
+    if decided and (question.decided_by_note or question.kind not in ASKED_WHILE_SO):
         return False
     is_new = latest is None or latest["state"] != OPEN
     number = len(asked) + (1 if is_new else 0)

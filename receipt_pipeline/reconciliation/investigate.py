@@ -28,7 +28,12 @@ from receipt_pipeline.ledger.findings import (
     terminal_record_conflicts,
     unbalanced_items,
 )
-from receipt_pipeline.ledger.findings_effects import effect_gaps, task_faults, unexplained_notifications
+from receipt_pipeline.ledger.findings_effects import (
+    GIVEN_UP,
+    effect_gaps,
+    task_faults,
+    unexplained_notifications,
+)
 from receipt_pipeline.ledger.findings_objects import (
     object_mismatch,
     object_without_success,
@@ -40,6 +45,12 @@ from receipt_pipeline.ledger.investigations import OPEN, InvestigationKind
 from receipt_pipeline.ledger.open_questions import Question, answer_gone, ask, escalate_overdue
 from receipt_pipeline.ledger.outbox import unknown_subjects
 from receipt_pipeline.ledger.retry import answer_settled_by_children
+from receipt_pipeline.ledger.standing_facts import (
+    gap_subject,
+    record_subject,
+    task_subject,
+    undelivered_subject,
+)
 from receipt_pipeline.ledger.tables import jobs
 from receipt_pipeline.reconciliation.services import Reconciler
 
@@ -180,7 +191,7 @@ def _missing_terminal(row: Mapping[str, Any]) -> Question:
 def _terminal_conflict(row: Mapping[str, Any]) -> Question:
     return Question(
         Kind.UNBALANCED,
-        subject=f"{row['job_id']}:record",
+        subject=record_subject(row),
         job_id=row["job_id"],
         reason=TERMINAL_CONFLICT,
         suspected_effect="effects may follow a state that the journal does not tell of",
@@ -216,19 +227,20 @@ def _beyond_budget(row: Mapping[str, Any]) -> Question:
 def _effect_gap(row: Mapping[str, Any]) -> Question:
     return Question(
         Kind.EFFECT_GAP,
-        subject=f"{row['job_id']}:{row['effect']}:{row['fault']}",
+        subject=gap_subject(row),
         job_id=row["job_id"],
         reason=EFFECT_GAP,
         suspected_effect=f"{row['effect']}: {row['fault']}",
         allowed_repair="look the effect up where it would be; deliver or consume again, both converge",
         evidence={"fault": row["fault"], "effect": row["effect"]},
+        decided_by_note=row["fault"] == GIVEN_UP,
     )
 
 
 def _undelivered(row: Mapping[str, Any]) -> Question:
     return Question(
         Kind.EFFECT_GAP,
-        subject=f"{row['job_id']}:notification:{row['fault']}",
+        subject=undelivered_subject(row),
         job_id=row["job_id"],
         reason=EFFECT_GAP,
         suspected_effect="the submitter may not have been told, or told without a record",
@@ -240,7 +252,7 @@ def _undelivered(row: Mapping[str, Any]) -> Question:
 def _task_fault(row: Mapping[str, Any]) -> Question:
     return Question(
         Kind.EFFECT_GAP,
-        subject=f"{row['job_id']}:task:{row['fault']}:{row['decision_id']}",
+        subject=task_subject(row),
         job_id=row["job_id"],
         reason=EFFECT_GAP,
         suspected_effect="a reviewer may see a decision twice, not at all, or not as it was made",

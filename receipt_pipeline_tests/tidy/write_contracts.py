@@ -89,7 +89,8 @@ def effects_text() -> str:
         ),
         "",
         "A required effect that is not committed by its deadline is `effect_gaps.required_effect_overdue` as",
-        "well.",
+        "well; a notification that was given up after its bound is `effect_gaps.required_effect_given_up`,",
+        "and there alone a recorded answer settles the question.",
         "",
     ]
     return "\n".join(lines)

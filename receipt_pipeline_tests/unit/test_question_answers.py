@@ -117,6 +117,56 @@ def test_a_result_given_up_before_its_tasks_were_made_never_gets_any(house: Reco
     assert house.questions() == []
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE effects SET state = 'abandoned' WHERE job_id = :job AND kind = 'review_tasks'",
+        "UPDATE jobs SET items_requested = items_requested + 1 WHERE job_id = :job",
+    ],
+    ids=["effect gap", "unbalanced items"],
+)
+def test_no_note_settles_a_gap_or_an_imbalance_and_the_gate_stays_red_while_it_stands(
+    house: ReconcileBench, statement: str
+) -> None:
+    job = house.settled(key="one")
+    house.edit(statement, job=job["job_id"])
+    assert gate(house) == "fail", "nobody was asked yet"
+    reconcile(house.services)
+    (question,) = house.questions()
+    with pytest.raises(NotAllowed) as refused:
+        answer_question(house.services, question["investigation_id"], note="it is fine", by="kim")
+    assert refused.value.reason.code == "INVESTIGATION.FACT_STANDS.v1"
+    assert gate(house) == "pass", "the question is owned, inside its deadline"
+    with house.ledger.transaction() as tx:
+        resolve_investigation(tx, question["investigation_id"], resolution="it is fine", by="kim")
+    assert gate(house) == "fail", "the word is recorded and the fact stands"
+    reconcile(house.services)
+    (again,) = house.questions()
+    assert again["subject"] == f"{question['subject']}#2"
+    assert gate(house) == "pass"
+
+
+def test_a_notification_that_was_given_up_is_settled_by_a_decision(
+    house: ReconcileBench, clock: FakeClock
+) -> None:
+    job = house.settled(key="one")
+    house.edit("UPDATE deliveries SET outcome = 'failed' WHERE job_id = :job", job=job["job_id"])
+    house.edit("UPDATE outbox SET state = 'abandoned' WHERE job_id = :job", job=job["job_id"])
+    house.edit(
+        "UPDATE effects SET state = 'failed', required = (1 = 1)"
+        " WHERE job_id = :job AND kind = 'notification'",
+        job=job["job_id"],
+    )
+    clock.advance(house.limits.effect_deadline_s + 1)
+    assert gate(house) == "fail"
+    reconcile(house.services)
+    (question,) = [row for row in house.questions() if row["subject"].endswith("required_effect_given_up")]
+    answer_question(house.services, question["investigation_id"], note="told by telephone", by="kim")
+    assert gate(house) == "pass"
+    reconcile(house.services)
+    assert question["subject"] not in {row["subject"].partition("#")[0] for row in house.questions()}
+
+
 def test_a_held_job_is_not_released_by_a_word(house: ReconcileBench) -> None:
     job_id = house.bench.accept(items=1, limits=LimitsRequest(max_attempts=1))
     job = claimed(house.ledger, job_id, limits=house.limits)

@@ -12,10 +12,9 @@ from receipt_pipeline.cli.answers import answering, people, plain, print_json, p
 from receipt_pipeline.cli.opening import services
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.job_lifecycle import JobState
-from receipt_pipeline.core.next_actions import ACTION_TEXTS, NextAction
 from receipt_pipeline.core.reasons import FIELD_INVALID
 from receipt_pipeline.core.receipt_audiences import Audience
-from receipt_pipeline.core.receipt_text import render_receipt
+from receipt_pipeline.core.receipt_text import render_consequence, render_receipt
 from receipt_pipeline.effects.read_rejections import rejections_csv
 from receipt_pipeline.ledger.older_jobs import IMPORTED_PREFIX
 from receipt_pipeline.ledger.status import AUDIENCES
@@ -44,20 +43,22 @@ def status(
     if job.startswith(IMPORTED_PREFIX):
         _show_sections(document)
         return
-    public = document.get("status", document)
+    public = document.get("status") or services().status(job)
+    people.print(_command_for(job, render_consequence(public)))
     if audience != Audience.SUPPORT:
         epoch = document["lease"]["epoch"] if audience == Audience.ENGINEERING else None
         people.print(render_receipt(public, lease_epoch=epoch))
-    for name, value in document.items():
-        if audience != Audience.CUSTOMER and name != "status":
-            people.print(Text.assemble((name, "bold"), f": {plain(value)}"))
-    action = NextAction(document.get("next_action") or _action_in(document))
-    text = ACTION_TEXTS[action]
-    command = text.command.replace("JOB", job)
-    if OTHER_JOB in command:
+    if audience != Audience.CUSTOMER:
+        _show_sections({name: value for name, value in document.items() if name != "status"})
+
+
+def _command_for(job: str, text: str) -> str:
+    """Return a command with this job's id in it, or that of the job which it says to follow."""
+    written = text.replace("JOB", job)
+    if OTHER_JOB in written:
         links = services().status(job)["links"]
-        command = command.replace(OTHER_JOB, links["superseded_by"] or links["children"][-1])
-    people.print(Text.assemble(("next", "bold"), f": {text.meaning} (`{command}`)"))
+        written = written.replace(OTHER_JOB, links["superseded_by"] or links["children"][-1])
+    return written
 
 
 def _show_submission(document: dict[str, Any], *, as_json: bool) -> None:
@@ -70,12 +71,6 @@ def _show_submission(document: dict[str, Any], *, as_json: bool) -> None:
 def _show_sections(document: dict[str, Any]) -> None:
     for name, value in document.items():
         people.print(Text.assemble((name, "bold"), f": {plain(value)}"))
-
-
-def _action_in(document: dict[str, Any]) -> str:
-    """Return the next action of a support or engineering document."""
-    inner = document.get("safe_now") or document["status"]
-    return str(inner["next_action"])
 
 
 @answering

@@ -10,6 +10,7 @@ from typing import Any
 
 from receipt_pipeline.core.completion_receipt import JobFacts, reason_document, status_document
 from receipt_pipeline.core.item_classes import KEPT_CLASSES
+from receipt_pipeline.core.next_actions import ACTION_TEXTS, NextAction
 from receipt_pipeline.core.principals import Role
 
 SAMPLES_MAX = 20
@@ -59,17 +60,18 @@ FIELDS: Mapping[Audience, Mapping[str, str]] = {
         "next_action": "recovery: the one safe next action",
     },
     Audience.SUPPORT: {
-        "asked": "the request: identity and scope",
+        "asked": "the request in a sentence's worth: what, how many, when",
         "stands": "the consequence: state, class, reason, totals, result",
+        "safe_now": "recovery: the one safe next action with its command, and cancellation",
         "promised": "required and best-effort effects",
-        "safe_now": "recovery: next action and cancellation",
-        "effects": "which effects are committed, by kind",
-        "evidence": "message, delivery, processing and settlement, counted apart",
         "item_reasons": "why items are not in the result, counted by code",
         "decision_reasons": "why items were sent to review, counted by code",
-        "samples": "some items that are not in the result, without names and contents",
         "investigations": "owned questions with suspected effect and allowed repair",
+        "effects": "which effects are committed, by kind",
+        "evidence": "message, delivery, processing and settlement, counted apart",
+        "samples": "some items that are not in the result, without names and contents",
         "secondary": "phase, progress, attempts",
+        "ids": "identity, last: job, fingerprint, family, the run that worked it",
     },
     Audience.ENGINEERING: {
         "status": "the customer's view",
@@ -97,35 +99,52 @@ _NOT_TOLD = frozenset({"resolution", "note"})
 
 
 def support_document(facts: JobFacts) -> dict[str, Any]:
-    """Return the support view: consequence first, then what is safe, then secondary facts."""
+    """Return the support view: asked, stands, safe now; then the evidence; ids come last (R148)."""
     public = status_document(facts)
+    action = ACTION_TEXTS[NextAction(public["next_action"])]
     return {
         "asked": {
-            "job_id": public["job_id"],
             "operation_class": public["operation_class"],
             "items": public["items"]["requested"],
             "submitted_at": public["times"]["submitted_at"],
         },
         "stands": {name: public[name] for name in ("state", "terminal_class", "reason", "items", "result")},
+        "safe_now": {
+            "next_action": public["next_action"],
+            "meaning": action.meaning,
+            "command": action.command,
+            "cancel_available": public["cancel_available"],
+        },
         "promised": public["completion"],
-        "safe_now": {"next_action": public["next_action"], "cancel_available": public["cancel_available"]},
+        "item_reasons": public["item_reasons"],
+        "decision_reasons": _decision_reasons(facts.items),
+        "investigations": [_question(row) for row in facts.investigations],
         "effects": [
             {name: row[name] for name in ("kind", "required", "state", "reason_code")}
             for row in facts.effects
         ],
         "evidence": evidence_of(facts.events),
-        "item_reasons": public["item_reasons"],
-        "decision_reasons": _decision_reasons(facts.items),
         "samples": redacted_samples(facts.items),
-        "investigations": [
-            {"investigation_id": row["investigation_id"], "kind": row["kind"], "owner": row["owner"]}
-            | {"deadline_at": _iso(row["deadline_at"]), "state": row["state"]}
-            | {"suspected_effect": row["suspected_effect"], "allowed_repair": row["allowed_repair"]}
-            | {"last_safe_checkpoint": row["last_safe_checkpoint"]}
-            for row in facts.investigations
-        ],
         "secondary": {name: public[name] for name in ("phase", "progress", "attempts")},
+        "ids": {
+            "job_id": public["job_id"],
+            "fingerprint": public["fingerprint"],
+            "links": public["links"],
+            "run_path": run_path(facts.attempts),
+        },
     }
+
+
+def _question(row: Mapping[str, Any]) -> dict[str, Any]:
+    told = ("kind", "state", "owner", "suspected_effect", "allowed_repair", "last_safe_checkpoint")
+    dated = {"deadline_at": _iso(row["deadline_at"]), "investigation_id": row["investigation_id"]}
+    return {name: row[name] for name in told} | dated
+
+
+def run_path(attempts: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return where the web UI shows the run that worked the job last, None where no run did."""
+    runs = [row["run_id"] for row in attempts if row.get("run_id")]
+    return f"/runs/{runs[-1]}" if runs else None
 
 
 def engineering_document(facts: JobFacts) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from receipt_pipeline.core.item_classes import ItemClass
+from receipt_pipeline.core.next_actions import ACTION_TEXTS, NextAction
 
 DIGEST_DIGITS = 12
 
@@ -19,6 +20,36 @@ def render_receipt(document: Mapping[str, Any], *, lease_epoch: int | None = Non
     """
     parts = (_operation(document), _execution(document, lease_epoch), _completion(document))
     return "\n".join(line for part in parts for line in part)
+
+
+def render_consequence(document: Mapping[str, Any]) -> str:
+    """Return what a reader needs first: what was asked, what stands, what is safe to do now (R148).
+
+    Args:
+        document: the customer's view.
+    """
+    items, action = document["items"], ACTION_TEXTS[NextAction(document["next_action"])]
+    return "\n".join(
+        (
+            f"asked: {document['operation_class']} of {_count(items['requested'])} items,"
+            f" {_time(document['times']['submitted_at'])}",
+            f"stands: {what_stands(document)}",
+            f"safe now: {action.meaning} (`{action.command}`)",
+        )
+    )
+
+
+def what_stands(document: Mapping[str, Any]) -> str:
+    """Return a job's consequence in one line: its state, and what may be relied upon."""
+    items, result = document["items"], document["result"]
+    ended = f"{document['state']} / {document['terminal_class']}"
+    kept = items[ItemClass.CLASSIFIED.value] + items[ItemClass.UNCHANGED.value]
+    if document["terminal_class"] is None:
+        return f"{document['state']}, {document['phase'].replace('_', ' ')}; nothing is decided yet"
+    if result is None:
+        return f"{ended}; there is no result"
+    worth = "the verified result" if result["verified"] else "a result that is NOT verified"
+    return f"{ended}; {_count(kept)} of {_count(items['requested'])} items are in {worth}"
 
 
 def _operation(document: Mapping[str, Any]) -> list[str]:

@@ -36,20 +36,19 @@ def plan_wave(
 def work_group(context: dg.OpExecutionContext, services: ReceiptServices, job_ids: list[str]) -> list[str]:
     """Claim and work each job of the group; what happened is returned, never raised."""
     lines = services.open().work_group(_wave_id(context), job_ids, run_id=context.run_id)
+    told = services.open().consequences([line.job_id for line in lines])
+    names = ("stands", "safe_now", "asked", "outcome", "items", "in_full", "job_id")
+    rows: list[dict[str, str | int]] = [
+        {**row, "outcome": str(line.outcome), "items": line.items_done}
+        for row, line in zip(told, lines, strict=True)
+    ]
     context.add_output_metadata(
         {
             "jobs": len(lines),
             "outcomes": dg.MetadataValue.table(
-                [
-                    dg.TableRecord({"job_id": line.job_id, "outcome": line.outcome, "items": line.items_done})
-                    for line in lines
-                ],
+                [dg.TableRecord({name: row[name] for name in names}) for row in rows],
                 schema=dg.TableSchema(
-                    [
-                        dg.TableColumn("job_id"),
-                        dg.TableColumn("outcome"),
-                        dg.TableColumn("items", type="int"),
-                    ]
+                    [dg.TableColumn(name, type="int" if name == "items" else "string") for name in names]
                 ),
             ),
         }

@@ -6,13 +6,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
+from receipt_pipeline.core.next_actions import ACTION_TEXTS, NextAction
 from receipt_pipeline.core.principals import Principal, Role, require
+from receipt_pipeline.core.receipt_text import what_stands
 from receipt_pipeline.effects.consume import consume_due
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
 from receipt_pipeline.intake.inbox import sweep_inbox
 from receipt_pipeline.intake.submit import is_manifest
 from receipt_pipeline.ledger.grants import acting_under_grant, authority_fault
+from receipt_pipeline.ledger.status import read_status
 from receipt_pipeline.ledger.waves import beat_wave, close_wave, extend_wave, wave_jobs
 from receipt_pipeline.reconciliation.repair import (
     ReconcileSummary,
@@ -160,6 +163,21 @@ class Passes(Rooms):
         """Work the jobs of one group; the wave's slice bounds all its groups together."""
         worker = self.worker(run_id=run_id, ends_at=_wave_ends_at.get(wave_id, 0.0))
         return work_group(worker, wave_id=wave_id, job_ids=job_ids)
+
+    def consequences(self, job_ids: Sequence[str]) -> list[dict[str, str]]:
+        """Return per job what stands, what is safe now and what was asked; its id comes last (R148)."""
+        with self.ledger.reading() as tx:
+            documents = [read_status(tx, job_id) for job_id in job_ids]
+        return [
+            {
+                "stands": what_stands(document),
+                "safe_now": ACTION_TEXTS[NextAction(document["next_action"])].meaning,
+                "asked": f"{document['operation_class']} of {document['items']['requested']} items",
+                "in_full": f"receipts status {document['job_id']} --audience support",
+                "job_id": document["job_id"],
+            }
+            for document in documents
+        ]
 
     def continue_wave(self, wave_id: str, *, run_id: str) -> list[JobLine]:
         """Take up what became ready while the wave ran, until its slice is used up or nothing is ready."""

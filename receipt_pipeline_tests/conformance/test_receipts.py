@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ CUSTOMER = {
     "notifications", "investigations", "cancel_available", "warnings", "links", "next_action",
 }  # fmt: skip
 SUPPORT = {
-    "asked", "stands", "promised", "safe_now", "effects", "evidence", "item_reasons", "decision_reasons",
-    "samples", "investigations", "secondary",
+    "asked", "stands", "safe_now", "promised", "item_reasons", "decision_reasons", "investigations",
+    "effects", "evidence", "samples", "secondary", "ids",
 }  # fmt: skip
+CONSEQUENCE = ["asked", "stands", "safe_now"]
+INTERNALS = ("wave_id", "send_no", "lease_owner", "host", "owner_epoch")
 ENGINEERING = {
     "status", "lease", "attempts", "checkpoints", "effects", "deliveries", "evidence", "samples", "trail",
     "queries",
@@ -176,3 +179,19 @@ def test_samples_name_no_item_and_are_bounded(ledger: Ledger) -> None:
     assert [sample["ordinal"] for sample in samples] == list(range(20))
     assert {sample["reason"]["code"] for sample in samples} == {"SCAN.BROKEN.v1"}
     assert all(len(sample["source"]) == 12 for sample in samples)
+
+
+@pytest.mark.requirement("R148")
+def test_the_support_view_begins_with_the_consequence_and_ends_with_the_ids(
+    ledger: Ledger, job_id: str
+) -> None:
+    document = view(ledger, job_id, Audience.SUPPORT)
+    order = list(document)
+    assert order[:3] == CONSEQUENCE
+    assert order[-2:] == ["secondary", "ids"]
+    text = json.dumps({name: document[name] for name in order[:-1]})
+    assert job_id not in text, "no id stands before the consequence and its evidence"
+    assert [name for name in INTERNALS if name in json.dumps(document)] == []
+    assert document["safe_now"]["command"] == "receipts result JOB --rejections FILE"
+    assert document["ids"]["job_id"] == job_id
+    assert document["ids"]["run_path"] == f"/runs/run-{builders.WORKER}"

@@ -32,7 +32,10 @@ def outcomes_of(result: dg.ExecuteInProcessResult) -> dict[str, list[tuple[Any, 
         if event.event_type_value == "STEP_OUTPUT" and "outcomes" in event.step_output_data.metadata:
             table = event.step_output_data.metadata["outcomes"]
             assert isinstance(table, dg.TableMetadataValue)
-            found[event.step_key or ""] = [tuple(record.data.values()) for record in table.records]
+            found[event.step_key or ""] = [
+                tuple(record.data[name] for name in ("job_id", "outcome", "items"))
+                for record in table.records
+            ]
     return found
 
 
@@ -40,6 +43,26 @@ def one_wave(home: OpenedHome) -> str:
     """Reserve what is ready as one wave and return its id."""
     (wave_id,) = home.dispatch()
     return wave_id
+
+
+@pytest.mark.requirement("R148")
+def test_a_steps_rows_begin_with_the_consequence_and_end_with_the_id(open_named: OpenHome) -> None:
+    home = open_named(wave_slots=1)
+    job_id = home.submit("job", items=2)
+    result = home.run_wave(one_wave(home))
+    (event,) = [
+        event
+        for event in result.all_events
+        if event.event_type_value == "STEP_OUTPUT" and "outcomes" in event.step_output_data.metadata
+    ]
+    table = event.step_output_data.metadata["outcomes"]
+    assert isinstance(table, dg.TableMetadataValue)
+    columns = [column.name for column in table.schema.columns]
+    assert columns == ["stands", "safe_now", "asked", "outcome", "items", "in_full", "job_id"]
+    (record,) = table.records
+    assert record.data["stands"] == "succeeded / complete; 2 of 2 items are in the verified result"
+    assert record.data["safe_now"] == "read the verified result"
+    assert record.data["in_full"] == f"receipts status {job_id} --audience support"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from receipt_pipeline.core.completion_receipt import JobFacts, status_document
 from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.receipt_text import render_receipt
+from receipt_pipeline.core.receipt_text import render_consequence, render_receipt, what_stands
 from receipt_pipeline_tests.builders import RELEASE
 
 DAY = dt.datetime(2026, 11, 28, 14, 2, tzinfo=dt.UTC)
@@ -84,3 +84,29 @@ def test_an_open_job_says_what_is_still_to_come_and_that_nothing_is_decided() ->
 def test_an_altered_object_is_not_called_verified() -> None:
     text = render_receipt(status_document(replace(facts(), object_outcome="mismatch")))
     assert "object 7afc7afc7afc NOT verified" in text
+
+
+@pytest.mark.requirement("R148")
+def test_a_reader_learns_first_what_was_asked_what_stands_and_what_is_safe() -> None:
+    asked, stands, safe = render_consequence(status_document(facts())).splitlines()
+    assert asked == "asked: receipt-classification of 12,480 items, 2026-11-28T14:02:00Z"
+    assert stands == "stands: succeeded / partial; 12,360 of 12,480 items are in the verified result"
+    assert safe.startswith("safe now: read the result;")
+    assert safe.endswith("(`receipts result JOB --rejections FILE`)")
+
+
+WORKING = {"state": "running", "phase": "retry_wait", "terminal_class": None, "result_digest": None}
+TIMED_OUT = {"state": "failed", "terminal_class": "timed_out", "result_digest": None}
+
+
+@pytest.mark.parametrize(
+    ("given", "stands"),
+    [
+        (WORKING, "running, retry wait; nothing is decided yet"),
+        (TIMED_OUT, "failed / timed_out; there is no result"),
+    ],
+)
+def test_what_stands_never_promises_more_than_there_is(given: dict[str, Any], stands: str) -> None:
+    assert what_stands(status_document(facts(**given))) == stands
+    doubted = replace(facts(), object_outcome="mismatch")
+    assert "NOT verified" in what_stands(status_document(doubted))

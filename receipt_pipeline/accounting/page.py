@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import jinja2
 from markupsafe import Markup, escape
 
 from receipt_pipeline.accounting.charts import TABLE_FIGURES
+from receipt_pipeline.accounting.figures import FIGURES
 from receipt_pipeline.accounting.page_charts import balance_svg, queue_svg, spans_svg
 from receipt_pipeline.accounting.query import fetch_rows, reading_report
 
 NEWEST_SHOWN_MAX = 40
+BEHIND_MAX = 10
 QUERIES: Mapping[str, str] = {
     "unresolved_investigations": "SELECT * FROM unresolved_investigations",
     "alerts": "SELECT * FROM alerts WHERE resolved_at IS NULL ORDER BY raised_at",
@@ -37,6 +40,20 @@ QUERIES: Mapping[str, str] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of the page, and the first of the rows that it counts, each with its job and command."""
+
+    name: str
+    count: int
+    rows: list[dict[str, Any]]
+
+    @property
+    def query(self) -> str:
+        """Return the query that finds them all."""
+        return FIGURES[self.name]
+
+
 def render_page(published: Path, document: Mapping[str, Any]) -> str:
     """Return the page as HTML without any reference to another file or host.
 
@@ -47,6 +64,9 @@ def render_page(published: Path, document: Mapping[str, Any]) -> str:
     """
     with reading_report(published) as connection:
         rows = {name: fetch_rows(connection, query) for name, query in QUERIES.items()}
+        found = {
+            name: fetch_rows(connection, f"{FIGURES[name]} LIMIT {BEHIND_MAX}") for name in TABLE_FIGURES
+        }
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("receipt_pipeline.accounting", "templates"),
         autoescape=True,
@@ -58,7 +78,7 @@ def render_page(published: Path, document: Mapping[str, Any]) -> str:
         questions=rows["unresolved_investigations"],
         truth=rows["truth"],
         newest=rows["newest"],
-        figures=TABLE_FIGURES,
+        figures=[Figure(name, document[name], found[name]) for name in TABLE_FIGURES],
         charts=[
             Markup(balance_svg([(row["item_class"], row["items"]) for row in rows["balance"]])),
             Markup(spans_svg([row["reconciled_s"] for row in rows["spans"]])),

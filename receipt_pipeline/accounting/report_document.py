@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import and_, distinct, exists, func, select
 
 from receipt_pipeline.accounting.facts import Facts, read_facts
+from receipt_pipeline.accounting.figures import FIGURES
 from receipt_pipeline.accounting.release_report import Account, account
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.alerts import MEANINGS, AlertKind
@@ -77,6 +78,7 @@ def build_document(tx: LedgerTransaction, facts: Facts) -> dict[str, Any]:
         "state": verdict.state.value,
         "gate": verdict.gate.value,
         "unowned": list(verdict.unowned),
+        "found_by": dict(FIGURES),
         "as_of": facts.snapshot.as_of.isoformat(),
         "cutoff": (facts.snapshot.cutoff or facts.snapshot.as_of).isoformat(),
         "seq": facts.snapshot.seq,
@@ -106,6 +108,7 @@ def _alert(row: dict[str, Any]) -> dict[str, Any]:
         "id": row["alert_id"],
         "kind": row["kind"],
         "subject": row["subject"],
+        "job_id": row["job_id"],
         "meaning": told.meaning,
         "next_step": told.next_step,
         "raised_at": row["raised_at"].isoformat(),

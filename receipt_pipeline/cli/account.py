@@ -8,9 +8,12 @@ from typing import Any
 import typer
 from rich.text import Text
 
+from receipt_pipeline.accounting.figures import FIGURES
 from receipt_pipeline.cli.answers import Exit, answering, people, print_json, print_table, remarks
 from receipt_pipeline.cli.asked_time import asked_time
 from receipt_pipeline.cli.opening import services
+from receipt_pipeline.core.errors import InputRefused
+from receipt_pipeline.core.reasons import FIELD_INVALID
 
 JSON = typer.Option(False, "--json", help="Print one JSON document.")
 
@@ -29,6 +32,9 @@ def reconcile(as_json: bool = JSON) -> None:
 @answering
 def report(
     sql: str = typer.Option("", "--sql", help="Query the published report, read-only."),
+    figure: str = typer.Option(
+        "", "--figure", help="List what a figure counts, by its name, with its query."
+    ),
     published: bool = typer.Option(False, "--published", help="Read what is published; refresh nothing."),
     cutoff: str = typer.Option("", "--cutoff", help="Judge the gate at this time (ISO, with zone)."),
     page: bool = typer.Option(False, "--page", help="Render the account as an HTML page, print its path."),
@@ -44,6 +50,12 @@ def report(
     if page:
         people.print(str(opened.publish_page()))
         return Exit.DONE
+    if figure:
+        if figure not in FIGURES:
+            raise InputRefused(FIELD_INVALID, pointer="--figure", allowed=", ".join(FIGURES))
+        sql = FIGURES[figure]
+        if not as_json:
+            people.print(f"found by: {sql}")
     if sql:
         rows = opened.query_report(sql)
         if as_json:
@@ -62,7 +74,7 @@ def report(
 def show_report(document: dict[str, Any]) -> None:
     """Print the account for people: counts first, then what is open, then state and gate."""
     for name, value in document.items():
-        if name in ("state", "gate", "investigations", "alerts"):
+        if name in ("state", "gate", "investigations", "alerts", "found_by"):
             continue
         if value or not isinstance(value, list):
             people.print(f"{name}: {value}")
@@ -71,6 +83,7 @@ def show_report(document: dict[str, Any]) -> None:
         print_table(rows, ["id", "kind", "job_id", "owner", "deadline", "state"], title="investigations")
     if document["alerts"]:
         print_table(document["alerts"], ["kind", "subject", "raised_at", "next_step"], title="alerts")
+    people.print("what a figure counts, job by job, and its query: receipts report --published --figure NAME")
     people.print(f"state: {document['state']}")
     people.print(f"gate: {document['gate']}")
 

@@ -5,11 +5,20 @@ from typing import Any
 
 import dagster as dg
 
+from receipt_pipeline.accounting.figures import SWEPT
+from receipt_pipeline.defs.drill_down import jobs_linked, queries_shown
 from receipt_pipeline.defs.resources import ReceiptServices
 
 GROUP = "account"
 OWNERS = ["team:operations"]
 FRESH = dg.FreshnessPolicy.time_window(fail_window=dt.timedelta(hours=24), warn_window=dt.timedelta(hours=2))
+
+
+def _counted(services: ReceiptServices, reading: str) -> dg.MaterializeResult[Any]:
+    opened = services.open()
+    counts = opened.counts()[reading]
+    queries = queries_shown(opened.reading_queries(reading, counts))
+    return dg.MaterializeResult(metadata={**counts, "queries": queries})
 
 
 @dg.asset(
@@ -24,7 +33,8 @@ def job_ledger(services: ReceiptServices) -> dg.MaterializeResult[Any]:
     opened = services.open()
     opened.review_alerts()
     counts = opened.counts()["jobs"]
-    return dg.MaterializeResult(metadata={"jobs": sum(counts.values()), **counts})
+    queries = queries_shown(opened.reading_queries("jobs", counts))
+    return dg.MaterializeResult(metadata={"jobs": sum(counts.values()), **counts, "queries": queries})
 
 
 @dg.asset(
@@ -37,8 +47,16 @@ def job_ledger(services: ReceiptServices) -> dg.MaterializeResult[Any]:
 )
 def result_objects(services: ReceiptServices) -> dg.MaterializeResult[Any]:
     """Compare objects with the ledger and record what was found."""
-    sweep = services.open().sweep_objects()
-    return dg.MaterializeResult(metadata=dict(sweep.counts))
+    opened = services.open()
+    sweep = opened.sweep_objects()
+    faulty = opened.faulty_results()
+    return dg.MaterializeResult(
+        metadata={
+            **sweep.counts,
+            "jobs at fault": jobs_linked(faulty, opened.last_runs(faulty)),
+            "queries": queries_shown({"faults": SWEPT}),
+        }
+    )
 
 
 @dg.asset(
@@ -51,7 +69,7 @@ def result_objects(services: ReceiptServices) -> dg.MaterializeResult[Any]:
 )
 def notifications(services: ReceiptServices) -> dg.MaterializeResult[Any]:
     """Count deliveries per outcome."""
-    return dg.MaterializeResult(metadata=services.open().counts()["notifications"])
+    return _counted(services, "notifications")
 
 
 @dg.asset(
@@ -64,7 +82,7 @@ def notifications(services: ReceiptServices) -> dg.MaterializeResult[Any]:
 )
 def review_tasks(services: ReceiptServices) -> dg.MaterializeResult[Any]:
     """Count tasks per state."""
-    return dg.MaterializeResult(metadata=services.open().counts()["review_tasks"])
+    return _counted(services, "review_tasks")
 
 
 @dg.asset(
@@ -77,7 +95,9 @@ def review_tasks(services: ReceiptServices) -> dg.MaterializeResult[Any]:
 )
 def ledger_export(services: ReceiptServices) -> dg.MaterializeResult[Any]:
     """Export the ledger."""
-    return dg.MaterializeResult(metadata=services.open().export_ledger())
+    rows = services.open().export_ledger()
+    queries = queries_shown({name: f"SELECT * FROM {name}" for name in rows})
+    return dg.MaterializeResult(metadata={**rows, "queries": queries})
 
 
 @dg.asset(
@@ -90,7 +110,9 @@ def ledger_export(services: ReceiptServices) -> dg.MaterializeResult[Any]:
 )
 def job_accounting(services: ReceiptServices) -> dg.MaterializeResult[Any]:
     """Build the report aside and publish it; readers keep what they have open."""
-    account = services.open().publish_report()
+    opened = services.open()
+    account = opened.publish_report()
+    asked = [row["job_id"] for row in account.document["investigations"] if row["state"] == "open"]
     columns = ("job_id", "kind", "owner", "deadline", "state")
     return dg.MaterializeResult(
         metadata={
@@ -103,6 +125,8 @@ def job_accounting(services: ReceiptServices) -> dg.MaterializeResult[Any]:
                 ],
                 schema=dg.TableSchema([dg.TableColumn(name) for name in columns]),
             ),
+            "jobs in question": jobs_linked(asked, opened.last_runs(asked)),
+            "queries": queries_shown(account.document["found_by"]),
             "chart": dg.MetadataValue.md(account.markdown),
             **{
                 name: account.document[name]
@@ -128,6 +152,7 @@ def operations_report(services: ReceiptServices) -> dg.MaterializeResult[Any]:
     opened = services.open()
     page = opened.publish_page()
     document = opened.report(cutoff=None, published=True)
+    warned = [row["job_id"] for row in document["alerts"]]
     return dg.MaterializeResult(
         metadata={
             "page": dg.MetadataValue.path(str(page)),
@@ -139,6 +164,8 @@ def operations_report(services: ReceiptServices) -> dg.MaterializeResult[Any]:
                 ],
                 schema=dg.TableSchema([dg.TableColumn(name) for name in ("kind", "subject", "next_step")]),
             ),
+            "jobs warned of": jobs_linked(warned, opened.last_runs(warned)),
+            "queries": queries_shown({"alerts": document["found_by"]["alerts"]}),
             "chart": dg.MetadataValue.md(opened.report_markdown()),
         }
     )

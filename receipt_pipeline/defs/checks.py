@@ -1,16 +1,19 @@
 """Asset checks: each calls the very function that reconciliation or accounting uses."""
 
+from collections.abc import Mapping
+
 import dagster as dg
 
 from receipt_pipeline.core.check_outcome import CheckOutcome
+from receipt_pipeline.defs.drill_down import jobs_linked
 from receipt_pipeline.defs.resources import ReceiptServices
 from receipt_pipeline.home import CHECK_ASSETS
 
 OFFENDERS_SHOWN_MAX = 50
 
 
-def _result(outcome: CheckOutcome) -> dg.AssetCheckResult:
-    """Show the outcome with a table of offenders and the query that finds them."""
+def _result(outcome: CheckOutcome, runs: Mapping[str, str]) -> dg.AssetCheckResult:
+    """Show the outcome with a table of offenders, the way to each job, and the query that finds them."""
     shown = outcome.offenders[:OFFENDERS_SHOWN_MAX]
     names = list(shown[0]) if shown else ["job_id"]
     return dg.AssetCheckResult(
@@ -23,15 +26,22 @@ def _result(outcome: CheckOutcome) -> dg.AssetCheckResult:
                 [dg.TableRecord({name: str(row[name]) for name in names}) for row in shown],
                 schema=dg.TableSchema([dg.TableColumn(name) for name in names]),
             ),
+            "jobs": jobs_linked(_job_ids(outcome), runs),
             "query": dg.MetadataValue.md(f"```sql\n{outcome.query_text}\n```"),
         },
     )
 
 
+def _job_ids(outcome: CheckOutcome) -> list[str]:
+    return [str(row["job_id"]) for row in outcome.offenders[:OFFENDERS_SHOWN_MAX] if row.get("job_id")]
+
+
 def _check(name: str, asset: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(name=name, asset=asset, description=f"{name.replace('_', ' ')}.")
     def checked(services: ReceiptServices) -> dg.AssetCheckResult:
-        return _result(services.open().check(name))
+        opened = services.open()
+        outcome = opened.check(name)
+        return _result(outcome, opened.last_runs(_job_ids(outcome)))
 
     return checked
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from receipt_pipeline.accounting.charts import report_markdown
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
 from receipt_pipeline.accounting.export import export_ledger
+from receipt_pipeline.accounting.figures import reading_queries
 from receipt_pipeline.accounting.metrics import write_metrics
 from receipt_pipeline.accounting.page import render_page
 from receipt_pipeline.accounting.publish import PublishedReport, publish_report
@@ -21,6 +22,8 @@ from receipt_pipeline.core.principals import Role, require
 from receipt_pipeline.effects.outbox_folder import write_whole
 from receipt_pipeline.home.repairs import RepairOrders
 from receipt_pipeline.ledger.counts import count_deliveries, count_jobs, count_review_tasks
+from receipt_pipeline.ledger.findings_objects import object_mismatch, success_without_object
+from receipt_pipeline.ledger.status import last_runs
 from receipt_pipeline.reconciliation.checks import CHECKS
 
 # Which asset each check stands on; Dagster's room makes one asset check of each.
@@ -40,6 +43,21 @@ class AccountOrders(RepairOrders):
                 "notifications": count_deliveries(tx),
                 "review_tasks": count_review_tasks(tx),
             }
+
+    def reading_queries(self, reading: str, names: Iterable[str]) -> dict[str, str]:
+        """Return per figure of `counts()` the query that finds what it counts."""
+        return reading_queries(reading, names)
+
+    def last_runs(self, job_ids: Iterable[str | None]) -> dict[str, str]:
+        """Return per job the run that worked it last, for those that a run has worked."""
+        with self.ledger.reading() as tx:
+            return last_runs(tx, {job_id for job_id in job_ids if job_id})
+
+    def faulty_results(self) -> list[str]:
+        """Return the jobs whose result was not as recorded when it was last looked at."""
+        with self.ledger.reading() as tx:
+            rows = [*success_without_object(tx).rows, *object_mismatch(tx).rows]
+        return sorted({str(row["job_id"]) for row in rows})
 
     def export_ledger(self) -> dict[str, int]:
         """Export the ledger as Parquet in one snapshot; returns rows per table."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import bindparam, func, select
@@ -164,6 +165,17 @@ def list_jobs(
     if state is not None:
         query = query.where(jobs.c.state == state)
     return tx.rows(query.limit(at_most))
+
+
+def last_runs(tx: LedgerTransaction, job_ids: Collection[str]) -> dict[str, str]:
+    """Return per job the run that worked it last; a job that no run has worked is left out."""
+    query = (
+        select(attempts.c.job_id, attempts.c.run_id)
+        .where(attempts.c.job_id.in_(sorted(job_ids)))
+        .where(attempts.c.run_id != "")
+        .order_by(attempts.c.lease_epoch)
+    )
+    return {row["job_id"]: row["run_id"] for row in tx.rows(query)}
 
 
 def decision_of(item: dict[str, Any] | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import dagster as dg
@@ -58,6 +59,13 @@ def query_of(evaluation: dg.AssetCheckEvaluation) -> str:
     return shown.md_str.removeprefix("```sql\n").removesuffix("\n```")
 
 
+def linked_jobs(evaluation: dg.AssetCheckEvaluation) -> list[str]:
+    """Return the jobs that the evaluation leads to, each by the command that shows it."""
+    shown = evaluation.metadata["jobs"]
+    assert isinstance(shown, dg.MarkdownMetadataValue)
+    return sorted(re.findall(r"`receipts status (\w+)`", shown.md_str or ""))
+
+
 def found_by(home: OpenedHome, name: str, query: str) -> list[str]:
     """Run a check's query by hand, where it is meant to be run, and return the job ids that it finds."""
     if CHECK_ASSETS[name] != ACCOUNT:
@@ -88,6 +96,7 @@ def test_a_check_turns_red_on_what_it_guards_names_it_and_is_green_again(home: O
     assert not red.passed
     assert who(red) == sorted(broken.job_ids)
     assert found_by(home, name, query_of(red)) == sorted(broken.job_ids)
+    assert linked_jobs(red) == sorted(set(broken.job_ids) - {"None"})
 
     broken.mend()
     mended = evaluate(home, name)
@@ -125,6 +134,38 @@ def test_the_gate_is_red_over_an_unowned_job_and_green_while_its_question_is_own
     assert evaluate(home, "release_gate").passed
     home.clock.advance(home.services.settings.limits.investigation_deadline_s + 1)
     assert who(evaluate(home, "release_gate")) == list(broken.job_ids)
+
+
+@pytest.mark.requirement("R146")
+def test_from_a_red_check_it_is_two_clicks_to_the_run_and_the_query(opened: OpenedHome) -> None:
+    job_id = opened.submit("worked")
+    (wave_id,) = opened.dispatch()
+    run_id = opened.run_wave(wave_id).run_id
+    opened.bench.edit("UPDATE items SET item_class = NULL WHERE job_id = :job", job=job_id)
+    red = evaluate(opened, "items_balance_to_accepted")
+    jobs = red.metadata["jobs"]
+    assert isinstance(jobs, dg.MarkdownMetadataValue)
+    assert f"- `receipts status {job_id}` · [run {run_id[:8]}](/runs/{run_id})" in (jobs.md_str or "")
+    assert found_by(opened, "items_balance_to_accepted", query_of(red)) == [job_id]
+
+
+@pytest.mark.requirement("R146")
+def test_every_reading_in_the_ui_names_the_queries_behind_its_counts(home: OpenedHome) -> None:
+    home.services.publish_report()
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = dg.materialize([*ALL_ASSETS], resources={"services": home.resource}, instance=instance)
+    assert result.success
+    asked = 0
+    for event in result.get_asset_materialization_events():
+        told = event.materialization.metadata
+        shown = told["queries"]
+        assert isinstance(shown, dg.MarkdownMetadataValue)
+        for name, query in re.findall(r"\*\*([\w. ]+)\*\*\n```sql\n(.*?)\n```", shown.md_str or ""):
+            by_hand = home.bench.ask_by_hand if "FROM outbox" in query else home.services.query_report
+            rows, asked = by_hand(query), asked + 1
+            if name in told and isinstance(told[name], dg.IntMetadataValue):
+                assert len(rows) == told[name].value, (event.asset_key, name)
+    assert asked > 60
 
 
 def test_the_gate_is_red_in_a_home_that_accepted_nothing(opened: OpenedHome) -> None:

@@ -338,6 +338,7 @@ COMMENT ON COLUMN job_report.reconciled_s IS 'seconds from submission to the las
 COMMENT ON COLUMN job_report.parent_job_id IS 'job whose unresolved items this one retries';
 COMMENT ON COLUMN job_report.superseded_by IS 'job that replaced it';
 COMMENT ON COLUMN job_report.status_document IS 'status document, relative to the home';
+COMMENT ON COLUMN job_report.status_command IS 'command that shows the job in full';
 COMMENT ON COLUMN job_report.run_path IS 'last Dagster run, relative to the web address';
 COMMENT ON COLUMN job_report.evidence_query IS 'query that lists the job''s events';
 
@@ -345,6 +346,8 @@ COMMENT ON VIEW unresolved_investigations IS 'open questions, nearest deadline f
 COMMENT ON COLUMN unresolved_investigations.investigation_id IS 'id of the investigation';
 COMMENT ON COLUMN unresolved_investigations.job_id IS 'id of the job';
 COMMENT ON COLUMN unresolved_investigations.kind IS 'what it is about';
+COMMENT ON COLUMN unresolved_investigations.status_command IS 'command that shows the job in full';
+COMMENT ON COLUMN unresolved_investigations.run_path IS 'path of the last run in the web UI';
 COMMENT ON COLUMN unresolved_investigations.owner IS 'who owns it';
 COMMENT ON COLUMN unresolved_investigations.escalation IS 'who takes over after the deadline';
 COMMENT ON COLUMN unresolved_investigations.opened_at IS 'time it was opened';
@@ -420,6 +423,13 @@ COMMENT ON COLUMN imported_jobs.investigation_id IS 'question that was asked bec
 COMMENT ON COLUMN imported_jobs.imported_by IS 'who imported it';
 COMMENT ON COLUMN imported_jobs.imported_at IS 'time of the import';
 COMMENT ON COLUMN imported_jobs.latest_seq IS 'newest event of the record';
+
+COMMENT ON VIEW job_links IS 'where each job is seen in full: its command, and its last run in the web UI';
+COMMENT ON COLUMN job_links.job_id IS 'id of the job';
+COMMENT ON COLUMN job_links.state IS 'accepted, running, succeeded, failed, expired or canceled';
+COMMENT ON COLUMN job_links.terminal_class IS 'class that stands beside the terminal state';
+COMMENT ON COLUMN job_links.run_path IS 'path of the last run in the web UI';
+COMMENT ON COLUMN job_links.status_command IS 'command that shows the job in full';
 
 COMMENT ON VIEW rollout_comparison IS 'requests that two systems were given: what each came to, and whether they agree';
 COMMENT ON COLUMN rollout_comparison.tenant IS 'tenant that owns the request';

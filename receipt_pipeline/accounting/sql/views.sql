@@ -1,5 +1,14 @@
 -- Views over the tables of the report. Durations are seconds; days are days in UTC.
 
+-- Where a row of any query leads: lean, so that a figure of a million jobs is opened in no time.
+CREATE VIEW job_links AS
+SELECT j.job_id, j.state, j.terminal_class,
+       CASE WHEN w.run_id <> '' THEN '/runs/' || w.run_id END AS run_path,
+       'receipts status ' || j.job_id AS status_command
+FROM jobs j
+LEFT JOIN (SELECT job_id, arg_max(run_id, lease_epoch) AS run_id FROM attempts GROUP BY job_id) w
+    ON w.job_id = j.job_id;
+
 CREATE VIEW job_report AS
 WITH scope AS (
     SELECT job_id,
@@ -81,6 +90,7 @@ SELECT j.job_id, 'here' AS origin, j.tenant, j.caller, j.idempotency_key, j.fing
        j.parent_job_id, j.superseded_by,
        'outbox/' || j.tenant || '/' || j.job_id || '.status.json' AS status_document,
        CASE WHEN tries.last_run_id <> '' THEN '/runs/' || tries.last_run_id END AS run_path,
+       'receipts status ' || j.job_id AS status_command,
        'SELECT * FROM events WHERE job_id = ''' || j.job_id || ''' ORDER BY seq' AS evidence_query
 FROM jobs j
 LEFT JOIN scope ON scope.job_id = j.job_id
@@ -103,6 +113,7 @@ SELECT m.job_id, m.origin, m.tenant, m.caller, m.idempotency_key,
        coalesce(asked.open_investigations, 0) AS open_investigations, FALSE AS quarantined,
        m.submitted_at, m.ended_at AS terminal_at,
        epoch_us(m.ended_at - m.submitted_at) / 1e6 AS total_s,
+       'receipts status ' || m.job_id AS status_command,
        'SELECT * FROM events WHERE job_id = ''' || m.job_id || ''' ORDER BY seq' AS evidence_query
 FROM imported_jobs m
 LEFT JOIN asked ON asked.job_id = m.job_id;
@@ -143,10 +154,12 @@ SELECT i.investigation_id, i.job_id, i.kind, i.owner, i.escalation, i.opened_at,
        i.deadline_at >= r.as_of AND i.owner IN (SELECT principal FROM active_principals) AS owned,
        i.reason_code, i.suspected_effect, i.last_safe_checkpoint, i.allowed_repair,
        j.state AS job_state, j.phase AS job_phase, j.terminal_class,
+       'receipts status ' || i.job_id AS status_command, l.run_path,
        'SELECT * FROM events WHERE job_id = ''' || i.job_id || ''' ORDER BY seq' AS evidence_query
 FROM investigations i
 CROSS JOIN report_info r
 LEFT JOIN jobs j ON j.job_id = i.job_id
+LEFT JOIN job_links l ON l.job_id = i.job_id
 WHERE i.state = 'open'
 ORDER BY i.deadline_at, i.investigation_id;
 

@@ -1,0 +1,121 @@
+"""From every figure of the account to the jobs behind it: its query runs and gives what the figure counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from receipt_pipeline.accounting.figures import FIGURES, counted
+from receipt_pipeline.cli.main import app
+from receipt_pipeline_tests.fakes.every_outcome import every_outcome
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
+from receipt_pipeline_tests.unit.test_import import ROWS, a_file
+
+# What is no aggregate: the verdict and when it was given.
+VERDICT = {"state", "gate", "as_of", "cutoff", "seq", "found_by", "imported.classes"}
+
+
+@pytest.fixture(scope="module")
+def home(
+    migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[OpenedHome, dict[str, Any]]]:
+    """A home with a job for every outcome and four imported ones, published; and its report document."""
+    folder = tmp_path_factory.mktemp("figures")
+    with pytest.MonkeyPatch.context() as patch:
+        opened = open_home(folder / "home", migrated_sqlite, FakeClock(), patch)
+        opened.services.release_named("production")
+        made = every_outcome(opened.bench)
+        opened.services.import_jobs(a_file(folder, *ROWS), origin="old", meanings=())
+        opened.services.sweep_objects()
+        opened.services.review_alerts()
+        opened.bench.edit(
+            "INSERT INTO events (job_id, tenant, kind, at, data)"
+            " SELECT 'job_nobody', tenant, kind, at, data FROM events"
+            " WHERE kind = 'terminal' AND job_id = :job",
+            job=made["complete"],
+        )
+        opened.bench.edit("UPDATE jobs SET state = 'expired' WHERE job_id = :job", job=made["canceled"])
+        document = dict(opened.services.publish_report().document)
+        for module in ("cli.account", "cli.jobs"):
+            patch.setattr(f"receipt_pipeline.{module}.services", lambda: opened.services)
+        yield opened, document
+
+
+def leaves(document: Mapping[str, Any], *path: str) -> Iterator[str]:
+    """Return the dotted names of all figures of a document."""
+    for name, value in document.items():
+        dotted = ".".join((*path, name))
+        if dotted in VERDICT:
+            continue
+        if isinstance(value, dict) and dotted != "time_to_completion_s":
+            yield from leaves(value, *path, name)
+        else:
+            yield dotted
+
+
+@pytest.mark.requirement("R146")
+def test_every_figure_of_the_account_names_its_query(home: tuple[OpenedHome, dict[str, Any]]) -> None:
+    _, document = home
+    told = set(leaves(document))
+    assert told - set(FIGURES) == set()
+    assert {name for name in set(FIGURES) - told if not name.startswith("attempts.")} == set()
+    assert document["found_by"] == FIGURES
+
+
+@pytest.mark.requirement("R146")
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figures_query_gives_a_row_for_everything_it_counts(
+    home: tuple[OpenedHome, dict[str, Any]], name: str
+) -> None:
+    opened, document = home
+    rows = opened.services.query_report(FIGURES[name])
+    if name == "time_to_completion_s":
+        assert rows[0]["total_s"] == document[name]["max"]
+        return
+    assert len(rows) == counted(document, name)
+    value = document.get(name)
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        key = next(iter(rows[0]))
+        assert sorted(str(row[key]) for row in rows) == sorted(value)
+
+
+@pytest.mark.requirement("R146")
+def test_every_row_leads_to_its_job(home: tuple[OpenedHome, dict[str, Any]]) -> None:
+    opened, _ = home
+    seen = set()
+    for name, query in FIGURES.items():
+        for row in opened.services.query_report(query):
+            job_id, shown = row.get("job_id"), row.get("status_command")
+            if job_id is None or shown is None:
+                continue
+            assert shown == f"receipts status {job_id}", name
+            seen.add(job_id)
+    for job_id in sorted(seen - {"job_nobody"}):
+        shown = CliRunner().invoke(app, ["status", job_id])
+        assert shown.exit_code == 0, job_id
+    assert len(seen) > 15
+
+
+def test_a_figure_is_listed_by_its_name_on_the_command_line(
+    home: tuple[OpenedHome, dict[str, Any]],
+) -> None:
+    _, document = home
+    run = CliRunner().invoke(app, ["report", "--published", "--figure", "failed"])
+    assert run.exit_code == 0
+    assert FIGURES["failed"] in run.stdout
+    rows = CliRunner().invoke(app, ["report", "--published", "--figure", "failed", "--json"])
+    assert len(json.loads(rows.stdout)) == document["failed"]
+    wrong = CliRunner().invoke(app, ["report", "--published", "--figure", "nothing"])
+    assert wrong.exit_code == 2
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Stand in for the clock that every test may have."""
+    return FakeClock()

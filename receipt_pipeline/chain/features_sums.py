@@ -232,7 +232,9 @@ def check_payable(book: MoneyBook, totals: list[int], currency: str | None) -> C
 
 def total_support(book: MoneyBook, totals: list[int]) -> int:
     """Return in how many further places the best supported total is printed, at most 6."""
-    return min(6, max((book.pool.count(total) - 1 for total in totals), default=0))
+    places = max((book.pool.count(total) for total in totals), default=0)
+    # A total whose amount is in doubt is not in the pool at all.
+    return min(6, max(0, places - 1))
 
 
 def totals_contradicting(book: MoneyBook) -> int:

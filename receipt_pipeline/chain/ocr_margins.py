@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK_PX = 16
+# Blocks along the long side of a page: one is about as large as a letter.
+BLOCKS_ALONG = 120
+BLOCK_PX_MIN = 4
 # Every second pixel tells print from paper.
 STEP = 2
 # Difference of brightness within one block, 0..255; pale print on greyish paper has more.
-CONTRAST_MIN = 24
+CONTRAST_MIN = 40
 # A row of blocks with fewer holds a speck, no print.
-BLOCKS_MIN = 2
-MARGIN_PX = 24
+BLOCKS_MIN = 4
+MARGIN_BLOCKS = 2
 
 
 def printed_part(pixels: NDArray[np.uint8]) -> tuple[int, int, int, int]:
@@ -22,26 +24,27 @@ def printed_part(pixels: NDArray[np.uint8]) -> tuple[int, int, int, int]:
         pixels: (height_px, width_px, 3) RGB.
     """
     height_px, width_px = pixels.shape[:2]
-    rows, columns = height_px // BLOCK_PX, width_px // BLOCK_PX
+    block_px = max(BLOCK_PX_MIN, STEP * round(max(height_px, width_px) / BLOCKS_ALONG / STEP))
+    rows, columns = height_px // block_px, width_px // block_px
     whole = (0, 0, width_px, height_px)
-    if rows < 2 or columns < 2:
+    if rows < BLOCKS_MIN or columns < BLOCKS_MIN:
         return whole
-    green = pixels[: rows * BLOCK_PX : STEP, : columns * BLOCK_PX : STEP, 1]
-    blocks = green.reshape(rows, BLOCK_PX // STEP, columns, BLOCK_PX // STEP)
+    green = pixels[: rows * block_px : STEP, : columns * block_px : STEP, 1]
+    blocks = green.reshape(rows, block_px // STEP, columns, block_px // STEP)
     contrast = blocks.max(axis=(1, 3)).astype(np.int16) - blocks.min(axis=(1, 3))
     printed = contrast >= CONTRAST_MIN
     down = np.flatnonzero(printed.sum(axis=1) >= BLOCKS_MIN)
     across = np.flatnonzero(printed.sum(axis=0) >= BLOCKS_MIN)
     if len(down) == 0 or len(across) == 0:
         return whole
-    left, right = _around(across, width_px, columns)
-    top, bottom = _around(down, height_px, rows)
+    left, right = _around(across, block_px, width_px, columns)
+    top, bottom = _around(down, block_px, height_px, rows)
     return left, top, right, bottom
 
 
-def _around(blocks: NDArray[np.int64], side_px: int, blocks_all: int) -> tuple[int, int]:
+def _around(blocks: NDArray[np.int64], block_px: int, side_px: int, blocks_all: int) -> tuple[int, int]:
     """Return where the blocks begin and end, with a margin; the strip behind the last whole block is kept."""
-    begin = max(0, int(blocks[0]) * BLOCK_PX - MARGIN_PX)
+    begin = max(0, (int(blocks[0]) - MARGIN_BLOCKS) * block_px)
     last = int(blocks[-1])
-    end = side_px if last == blocks_all - 1 else min(side_px, (last + 1) * BLOCK_PX + MARGIN_PX)
+    end = side_px if last == blocks_all - 1 else min(side_px, (last + 1 + MARGIN_BLOCKS) * block_px)
     return begin, end

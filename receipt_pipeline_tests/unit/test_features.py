@@ -139,3 +139,10 @@ def test_absent_and_unknown_features_and_another_contract_are_refused() -> None:
     assert admit(Features(FEATURE_CONTRACT, fewer)) == ("sums_held",)
     assert admit(Features(FEATURE_CONTRACT, {**good.values, "lines": 1.0})) == ("lines",)
     assert admit(Features("receipt-features/v2", good.values)) == ("contract",)
+
+
+def test_a_doubtful_total_is_supported_by_nothing_and_refuses_no_scan() -> None:
+    reading = reading_of("SHOP\nLamp  1.234\nTOTAL  1.234")
+    features = compute_features(reading, extract_fields(reading))
+    assert features.values["total_support"] == 0
+    assert admit(features) == ()

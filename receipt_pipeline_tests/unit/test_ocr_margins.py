@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from receipt_pipeline.chain.ocr_margins import MARGIN_PX, printed_part
+from receipt_pipeline.chain.ocr_margins import printed_part
 
 
 def paper(width_px: int = 800, height_px: int = 1200, brightness: int = 245) -> NDArray[np.uint8]:
@@ -25,16 +25,15 @@ def printed(
 def test_the_empty_edges_of_a_page_are_left_out_with_a_margin() -> None:
     page = paper()
     printed(page, 200, 320, 600, 640)
-    left, top, right, bottom = printed_part(page)
-    assert (left, top) == (192 - MARGIN_PX, 320 - MARGIN_PX)
-    assert (right, bottom) == (608 + MARGIN_PX, 640 + MARGIN_PX)
+    # Blocks of 10 pixels, and two of them as margin.
+    assert printed_part(page) == (180, 300, 620, 660)
 
 
 def test_pale_print_is_print_and_a_speck_is_none() -> None:
     page = paper()
-    printed(page, 200, 320, 600, 640, darkness=215)
+    printed(page, 200, 320, 600, 640, darkness=200)
     page[40:44, 40:44] = 0
-    assert printed_part(page)[1] == 320 - MARGIN_PX
+    assert printed_part(page) == (180, 300, 620, 660)
 
 
 @pytest.mark.parametrize("brightness", [0, 128, 255])
@@ -49,6 +48,16 @@ def test_tiny_and_odd_pages_are_within_bounds(width_px: int, height_px: int) -> 
     left, top, right, bottom = printed_part(page)
     assert 0 <= left < right <= width_px
     assert 0 <= top < bottom <= height_px
+
+
+def test_a_short_word_below_the_rest_is_kept_on_a_small_picture() -> None:
+    page = paper(348, 348)
+    printed(page, 40, 40, 300, 200)
+    printed(page, 260, 300, 296, 310)
+    left, top, right, bottom = printed_part(page)
+    assert (left, top) < (40, 40)
+    assert bottom >= 310
+    assert right >= 300
 
 
 def test_print_at_the_very_edge_is_kept() -> None:

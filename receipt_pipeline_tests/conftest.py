@@ -193,6 +193,19 @@ def ledger(ledger_url: str, clock: FakeClock) -> Iterator[Ledger]:
     opened.close()
 
 
+@pytest.fixture
+def watched_changes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever this test commits on SQLite is found again by a reader that comes again."""
+    from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
+    from receipt_pipeline_tests.fakes.change_watch import ChangeWatch
+
+    watch = ChangeWatch()
+    monkeypatch.setattr(Ledger, "transaction", lambda ledger: watch.transaction(ledger))
+    monkeypatch.setattr(LedgerTransaction, "execute", lambda tx, *given: watch.execute(tx, *given))
+    yield
+    assert watch.missed == []
+
+
 def _migrate(url: str) -> None:
     """Bring an empty database to the newest revision and let go of it."""
     from receipt_pipeline.ledger.engine import open_ledger

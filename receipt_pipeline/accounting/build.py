@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,13 +15,39 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from receipt_pipeline.accounting.exported import EXPORTED, TIME
-from receipt_pipeline.accounting.facts import Facts
+from receipt_pipeline.accounting.export_note import CHANGED_JOBS, ExportNote, Part
+from receipt_pipeline.accounting.exported import EXPORTED, TIME, ExportedTable, Renewal
+from receipt_pipeline.accounting.facts import Facts, read_facts
+from receipt_pipeline.accounting.report_document import build_document
+from receipt_pipeline.accounting.reported import ReportedLedger
 from receipt_pipeline.core.limits import ServiceLimits
 
 TIME_ZONE = "UTC"
 _FINDING_TYPES = {"deadline_at": TIME, "owned": pa.bool_(), "answered": pa.bool_()}
 JSON_COLUMNS = frozenset({"data", "evidence", "digests", "reasons", "facts", "warnings", "detail"})
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMoment:
+    """What a report takes from the ledger beside the export, in the same snapshot.
+
+    Attributes:
+        now: the deciding time.
+        alerts: rows of the alerts that stand.
+        buried: keys of results that are being removed, and whose removal is not recorded yet.
+    """
+
+    now: dt.datetime
+    alerts: Sequence[Mapping[str, Any]]
+    buried: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """An earlier report that is brought up to date: where it lies, and the refresh that it shows."""
+
+    path: Path
+    refresh_no: int
 
 
 def sql_text(name: str) -> str:
@@ -26,43 +56,103 @@ def sql_text(name: str) -> str:
 
 
 def build_file(
-    path: Path, *, export: Path, facts: Facts, document: Mapping[str, Any], limits: ServiceLimits
-) -> None:
-    """Write tables, views and descriptions into a new file and close it with nothing left to replay."""
+    path: Path,
+    *,
+    export: Path,
+    note: ExportNote,
+    moment: LedgerMoment,
+    limits: ServiceLimits,
+    cutoff: dt.datetime | None = None,
+    base: Base | None = None,
+) -> tuple[Facts, dict[str, Any]]:
+    """Write a report into a new file and close it with nothing left to replay; returns its account.
+
+    Args:
+        base: the report of which a copy is brought up to date; None to build all of it.
+    """
+    if base is not None:
+        shutil.copyfile(base.path, path)
+        path.chmod(0o644)
     connection = duckdb.connect(str(path))
     try:
         connection.execute(f"SET TimeZone = '{TIME_ZONE}'")
         connection.execute("BEGIN")
-        for table in EXPORTED:
-            _load(connection, table.name, table.names, export / table.name)
-        _load_account(connection, facts, document, limits)
-        connection.execute(sql_text("views.sql"))
-        connection.execute(sql_text("comments.sql"))
+        if base is None:
+            _create(connection, export, note)
+        for refresh_no in range((base.refresh_no if base else 0) + 1, note.refresh_no + 1):
+            _renew(connection, export, note, refresh_no)
+        connection.execute("COMMIT")
+        with closing(ReportedLedger(connection, now=moment.now, buried=moment.buried)) as asked:
+            facts = read_facts(asked, limits=limits, cutoff=cutoff, count_ordinary=True)
+            document = build_document(asked, facts, standing_alerts=moment.alerts)
+        connection.execute("BEGIN")
+        if base is None:
+            connection.execute(sql_text("account.sql"))
+            connection.execute(sql_text("views.sql"))
+            connection.execute(sql_text("comments.sql"))
+        _load_account(connection, note, facts, document, limits)
         connection.execute("COMMIT")
         connection.execute("CHECKPOINT")
     finally:
         connection.close()
+    return facts, document
 
 
-def _load(connection: duckdb.DuckDBPyConnection, name: str, columns: tuple[str, ...], folder: Path) -> None:
-    shown = ", ".join(
-        f"{column}::JSON AS {column}" if column in JSON_COLUMNS else f'"{column}"' for column in columns
-    )
-    total = ", total" if name == "items" else ""
-    connection.execute(
-        f"CREATE TABLE {name} AS SELECT {shown}{total} FROM read_parquet(?)", [str(folder / "*.parquet")]
-    )
+def _create(connection: duckdb.DuckDBPyConnection, export: Path, note: ExportNote) -> None:
+    for table in EXPORTED:
+        files = _files(export, note.of_refresh(table.name, 0))
+        connection.execute(
+            f"CREATE TABLE {table.name} AS SELECT {_shown(table)} FROM read_parquet(?)", [files]
+        )
+
+
+def _renew(connection: duckdb.DuckDBPyConnection, export: Path, note: ExportNote, refresh_no: int) -> None:
+    """Let the rows of one refresh take the place of those that they renew."""
+    moved = _files(export, note.of_refresh(CHANGED_JOBS, refresh_no))
+    if moved:
+        connection.execute("CREATE TEMP TABLE moved AS SELECT job_id FROM read_parquet(?)", [moved])
+    for table in EXPORTED:
+        files = _files(export, note.of_refresh(table.name, refresh_no))
+        if table.renewal is Renewal.BY_JOB and moved:
+            connection.execute(f"DELETE FROM {table.name} WHERE job_id IN (SELECT job_id FROM moved)")
+        if not files:
+            continue
+        if table.renewal is Renewal.BY_JOB:
+            connection.execute(f"DELETE FROM {table.name} WHERE job_id IS NULL")
+        elif table.renewal is Renewal.BY_KEY:
+            key = table.key
+            again = f"SELECT {key} FROM read_parquet(?)"
+            connection.execute(f"DELETE FROM {table.name} WHERE {key} IN ({again})", [files])
+        elif table.renewal is Renewal.WHOLE:
+            connection.execute(f"DELETE FROM {table.name}")
+        connection.execute(f"INSERT INTO {table.name} SELECT {_shown(table)} FROM read_parquet(?)", [files])
+    if moved:
+        connection.execute("DROP TABLE moved")
+
+
+def _files(export: Path, parts: Sequence[Part]) -> list[str]:
+    return [str(export / part.file) for part in parts]
+
+
+def _shown(table: ExportedTable) -> str:
+    columns = [
+        f"{column}::JSON AS {column}" if column in JSON_COLUMNS else f'"{column}"' for column in table.names
+    ]
+    return ", ".join([*columns, "total"] if table.name == "items" else columns)
 
 
 def _load_account(
-    connection: duckdb.DuckDBPyConnection, facts: Facts, document: Mapping[str, Any], limits: ServiceLimits
+    connection: duckdb.DuckDBPyConnection,
+    note: ExportNote,
+    facts: Facts,
+    document: Mapping[str, Any],
+    limits: ServiceLimits,
 ) -> None:
+    """Put the account of this moment in the place of any earlier one."""
+    for table in ("report_info", "active_principals", "account_findings"):
+        connection.execute(f"DELETE FROM {table}")
     connection.execute(
-        "CREATE TABLE report_info (seq BIGINT, as_of TIMESTAMPTZ, cutoff TIMESTAMPTZ, time_zone VARCHAR,"
-        " state VARCHAR, gate VARCHAR, document JSON)"
-    )
-    connection.execute(
-        "INSERT INTO report_info VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO report_info VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             facts.snapshot.seq,
             facts.snapshot.as_of,
@@ -71,15 +161,12 @@ def _load_account(
             document["state"],
             document["gate"],
             json.dumps(document, ensure_ascii=False),
+            note.export_id,
+            note.refresh_no,
         ],
     )
-    connection.execute("CREATE TABLE active_principals (principal VARCHAR)")
     for principal in sorted(limits.principals):
         connection.execute("INSERT INTO active_principals VALUES (?)", [principal])
-    connection.execute(
-        "CREATE TABLE account_findings (finding VARCHAR, job_id VARCHAR, investigation_id VARCHAR,"
-        " owner VARCHAR, deadline_at TIMESTAMPTZ, owned BOOLEAN, answered BOOLEAN)"
-    )
     # As one Arrow table: a row-wise insert of many findings takes a millisecond each.
     names = ("finding", "job_id", "investigation_id", "owner", "deadline_at", "owned", "answered")
     lines = {name: [getattr(line, name) for line in facts.open_findings] for name in names}

@@ -42,7 +42,8 @@ class AccountingCheck:
 def report_matches_ledger(accountant: Accountant) -> CheckOutcome:
     """Compare the published report with the ledger, job by job, and its figures with its own rows.
 
-    What happened after the report's newest event is no difference: the report is then only older.
+    What happened after the report's newest event is no difference: the report is then only older. A
+    difference is marked beside the report, so that the next publication reads the whole ledger.
     """
     try:
         with reading_report(accountant.published) as connection:
@@ -56,6 +57,8 @@ def report_matches_ledger(accountant: Accountant) -> CheckOutcome:
         names = ("job_id", *COMPARED, "latest_seq", "submitted_at")
         known = {row["job_id"]: row for row in tx.rows(select(*(jobs.c[name] for name in names)))}
     offenders = (*figures, *_job_faults(reported, known, as_of=info["as_of"]))
+    if offenders:
+        accountant.doubted.touch()
     described = f"{len(reported)} jobs reported up to event {info['seq']}, {len(offenders)} differences"
     return CheckOutcome(not offenders, described, offenders, COMPARED_QUERY)
 

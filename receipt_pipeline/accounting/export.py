@@ -1,59 +1,125 @@
-"""Exports the ledger to Parquet, in chunks, from one read snapshot."""
+"""Exports the ledger to Parquet in one read snapshot: whole once, then what changed since."""
 
 from __future__ import annotations
 
-import json
+import hashlib
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, func, select
+from ulid import ULID
 
-from receipt_pipeline.accounting.exported import EXPORTED, MONEY, ExportedTable
-from receipt_pipeline.accounting.facts import Snapshot, read_facts
+from receipt_pipeline.accounting.export_note import (
+    CHANGED_JOBS,
+    NOTE,
+    ExportNote,
+    Part,
+    read_note,
+    shape_of_report,
+    write_note,
+)
+from receipt_pipeline.accounting.exported import EXPORTED, ExportedTable, Renewal
+from receipt_pipeline.accounting.parquet_parts import CHUNK_ROWS, write_parts
 from receipt_pipeline.accounting.publish_lock import publishing, storage_faults
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.core.money import minor_digits
+from receipt_pipeline.accounting.set_aside import set_aside
+from receipt_pipeline.core.errors import ReportFault
+from receipt_pipeline.ledger.changes import (
+    changed_jobs,
+    changed_rows,
+    is_mark_of,
+    read_mark,
+    unseen,
+)
 from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.tables import events
 
-CHUNK_ROWS = 20_000
-PART_ROWS = 200_000
-INT64_MAX = 2**63 - 1
+# Past this share of rows written again, or this many refreshes, reading all anew is the cheaper way on.
+RENEWED_SHARE_MAX = 0.5
+REFRESHES_MAX = 1_000
+Rows = Sequence[Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class ExportSummary:
-    """What was exported: rows per table, as of which moment and event."""
+    """What was exported: rows read per table, and the note of what there is now.
 
-    snapshot: Snapshot
+    `notices` says what was found damaged and read anew from the ledger.
+    """
+
+    note: ExportNote
     rows: Mapping[str, int]
     folder: Path
+    notices: tuple[str, ...] = ()
 
 
 def export_ledger(accountant: Accountant) -> ExportSummary:
-    """Export the whole ledger into `report/export/`, which is replaced at the end.
+    """Bring `report/export/` up to the ledger's present state.
 
     Raises:
         ReportFault: STORAGE.FULL.v1; the earlier export is still there.
     """
     with publishing(accountant.report_root), storage_faults(), accountant.ledger.reading() as tx:
-        facts = read_facts(tx, limits=accountant.limits)
-        return export_snapshot(tx, facts.snapshot, accountant.export)
+        return refresh_export(tx, accountant.export)
 
 
-def export_snapshot(tx: LedgerTransaction, snapshot: Snapshot, folder: Path) -> ExportSummary:
+def refresh_export(tx: LedgerTransaction, folder: Path, *, whole: bool = False) -> ExportSummary:
+    """Read what changed since the export's mark, or everything where there is none to trust.
+
+    Mark and rows come from the one snapshot of the caller's transaction.
+    """
+    notices: list[str] = []
+    note = None
+    try:
+        note = None if whole else read_note(folder)
+    except ReportFault as fault:
+        what = f"the export is damaged ({fault.facts['what']}: {fault.facts['cause']})"
+        notices.append(set_aside(folder / NOTE, what, root=folder.parent))
+    if note is not None and not is_mark_of(tx, note.mark):
+        notices.append(
+            set_aside(folder / NOTE, "the ledger is another one, or was put back", root=folder.parent)
+        )
+        note = None
+    if note is None or note.shape != shape_of_report() or _is_worn(tx, note):
+        return replace(_export_whole(tx, folder), notices=tuple(notices))
+    return _export_changes(tx, note, folder)
+
+
+def _is_worn(tx: LedgerTransaction, note: ExportNote) -> bool:
+    """Tell whether so much was written again that a full export costs less than to go on."""
+    news = int(tx.scalar(select(func.count()).select_from(events).where(unseen(note.mark))) or 0)
+    renewed = note.rows_written(events.name, since=1) + news
+    whole = note.rows_written(events.name, since=0) - note.rows_written(events.name, since=1)
+    return note.refresh_no >= REFRESHES_MAX or renewed > RENEWED_SHARE_MAX * whole
+
+
+def _export_whole(tx: LedgerTransaction, folder: Path) -> ExportSummary:
     """Write every table aside and put the new folder in place of the old one."""
     building = folder.with_name(f"{folder.name}.building")
     shutil.rmtree(building, ignore_errors=True)
+    parts, digests = {}, {}
     try:
-        rows = {table.name: _export_table(tx, table, building / table.name) for table in EXPORTED}
-        note = {"seq": snapshot.seq, "as_of": snapshot.as_of.isoformat(), "rows": rows}
-        (building / "export.json").write_text(json.dumps(note, indent=1) + "\n")
+        for table in EXPORTED:
+            chunks: Iterable[Rows] = _read(tx, table)
+            if table.renewal is Renewal.WHOLE:
+                chunks = list(chunks)
+                digests[table.name] = _digest(chunks)
+            parts[table.name] = _write(table, chunks, building, refresh_no=0)
+        note = ExportNote(
+            export_id=str(ULID()),
+            shape=shape_of_report(),
+            mark=read_mark(tx),
+            as_of=tx.now().isoformat(),
+            refresh_no=0,
+            parts=parts,
+            digests=digests,
+        )
+        write_note(note, building)
     except Exception:
         # On a full disk the space of a part of an export is wanted back.
         shutil.rmtree(building, ignore_errors=True)
@@ -64,66 +130,82 @@ def export_snapshot(tx: LedgerTransaction, snapshot: Snapshot, folder: Path) -> 
         folder.rename(former)
     building.rename(folder)
     shutil.rmtree(former, ignore_errors=True)
-    return ExportSummary(snapshot, rows, folder)
+    rows = {name: sum(part.rows for part in written) for name, written in parts.items()}
+    return ExportSummary(note, rows, folder)
 
 
-def _export_table(tx: LedgerTransaction, table: ExportedTable, folder: Path) -> int:
-    """Write one table as parts of bounded size; a table without rows is one empty part."""
-    folder.mkdir(parents=True)
-    query = select(*table.columns).order_by(*table.order).execution_options(yield_per=CHUNK_ROWS)
-    rows = part_rows = part = 0
-    schema = _written_schema(table)
-    writer = pq.ParquetWriter(folder / "part-00000.parquet", schema, compression="zstd")
-    try:
-        for chunk in tx.execute(query).partitions(CHUNK_ROWS):
-            if part_rows >= PART_ROWS:
-                writer.close()
-                part, part_rows = part + 1, 0
-                writer = pq.ParquetWriter(folder / f"part-{part:05d}.parquet", schema, compression="zstd")
-            writer.write_table(_arrow(table, chunk, schema))
-            rows += len(chunk)
-            part_rows += len(chunk)
-    finally:
-        writer.close()
-    return rows
+def _export_changes(tx: LedgerTransaction, note: ExportNote, folder: Path) -> ExportSummary:
+    """Add the rows that may differ from the export, as parts of one more refresh.
+
+    A refresh that a crash cut off left files that no note names; they are written over.
+    """
+    refresh_no = note.refresh_no + 1
+    moved = [str(job_id) for job_id in tx.execute(changed_jobs(note.mark)).scalars()]
+    parts, digests = dict(note.parts), dict(note.digests)
+    for table in EXPORTED:
+        chunks, digest = _changed_chunks(tx, table, note, moved=bool(moved))
+        if digest is not None and digest != digests.get(table.name, ""):
+            digests[table.name] = digest
+        elif not chunks:
+            continue
+        parts[table.name] = (
+            *parts[table.name],
+            *_write(table, chunks, folder, refresh_no=refresh_no),
+        )
+    if moved:
+        parts[CHANGED_JOBS] = (*parts.get(CHANGED_JOBS, ()), _write_moved(moved, folder, refresh_no))
+    fresh = replace(
+        note,
+        mark=read_mark(tx),
+        as_of=tx.now().isoformat(),
+        refresh_no=refresh_no if parts != note.parts else note.refresh_no,
+        parts=parts,
+        digests=digests,
+    )
+    write_note(fresh, folder)
+    rows = {table.name: fresh.rows_written(table.name, since=refresh_no) for table in EXPORTED}
+    return ExportSummary(fresh, rows, folder)
 
 
-def _written_schema(table: ExportedTable) -> Any:
-    if table.name != "items":
-        return table.schema
-    return table.schema.append(pa.field("total", MONEY))
+def _changed_chunks(
+    tx: LedgerTransaction, table: ExportedTable, note: ExportNote, *, moved: bool
+) -> tuple[Iterable[Rows], str | None]:
+    """Return the rows to read again, in chunks, and a digest where they are read whatever happened.
+
+    Nothing is to be written again when those are the very rows that were written last.
+    """
+    found = _read(tx, table, changed_rows(table.source, note.mark))
+    chunks = list(found)
+    if table.renewal is Renewal.APPENDED or (table.renewal is Renewal.BY_JOB and moved):
+        return chunks, None
+    digest = _digest(chunks)
+    return ([] if digest == note.digests.get(table.name, "") else chunks), digest
 
 
-def _arrow(table: ExportedTable, chunk: Sequence[Sequence[Any]], schema: Any) -> Any:
-    columns = dict(zip(table.names, zip(*chunk, strict=True), strict=True))
-    arrays = [_array(columns[name], kind) for name, kind in zip(table.names, table.kinds, strict=True)]
-    if "total" in schema.names:
-        pairs = zip(columns["total_minor"], columns["total_currency"], strict=True)
-        arrays.append(pa.array([as_amount(minor, currency) for minor, currency in pairs], MONEY))
-    return pa.Table.from_arrays(arrays, schema=schema)
+def _digest(chunks: Iterable[Rows]) -> str:
+    """Return a digest of rows, empty for none."""
+    rows = [row for chunk in chunks for row in chunk]
+    return hashlib.sha256(repr(rows).encode()).hexdigest() if rows else ""
 
 
-def _array(values: Iterable[Any], kind: str) -> Any:
-    if kind == "time":
-        return pa.array(values, pa.int64()).cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
-    if kind == "whole":
-        return pa.array([_whole(value) for value in values], pa.int64())
-    if kind == "yes_no":
-        return pa.array([None if value is None else bool(value) for value in values], pa.bool_())
-    # A JSON null that the database stored as text is no value; the word in a name of somebody's is one.
-    absent = (None, "null") if kind == "json" else (None,)
-    return pa.array([None if value in absent else str(value) for value in values], pa.string())
+def _read(tx: LedgerTransaction, table: ExportedTable, *conditions: ColumnElement[bool]) -> Iterator[Rows]:
+    query = select(*table.columns).where(*conditions).order_by(*table.order)
+    for chunk in tx.execute(query.execution_options(yield_per=CHUNK_ROWS)).partitions(CHUNK_ROWS):
+        yield [tuple(row) for row in chunk]
 
 
-def _whole(value: Any) -> int | None:
-    """Return an integer that Arrow can hold; an absurd reading of a scan must not stop the report."""
-    if value is None:
-        return None
-    number = int(value)
-    return number if abs(number) <= INT64_MAX else None
+def _write(
+    table: ExportedTable, chunks: Iterable[Rows], folder: Path, *, refresh_no: int
+) -> tuple[Part, ...]:
+    name = f"refresh-{refresh_no:05d}" if refresh_no else "part"
+    written = write_parts(table, chunks, folder / table.name, name=name)
+    return tuple(
+        Part(f"{table.name}/{path.name}", refresh_no, rows, path.stat().st_size) for path, rows in written
+    )
 
 
-def as_amount(minor: Any, currency: str | None) -> Decimal | None:
-    """Return an amount in major units, exactly; None where there is no amount."""
-    number = _whole(minor)
-    return None if number is None else Decimal(number).scaleb(-minor_digits(currency))
+def _write_moved(moved: Sequence[str], folder: Path, refresh_no: int) -> Part:
+    path = folder / CHANGED_JOBS / f"refresh-{refresh_no:05d}-00000.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"job_id": pa.array(sorted(moved), pa.string())}), path, compression="zstd")
+    return Part(f"{CHANGED_JOBS}/{path.name}", refresh_no, len(moved), path.stat().st_size)

@@ -16,7 +16,7 @@ from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.effect_tables import investigations
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.findings import unbalanced_items
-from receipt_pipeline.ledger.findings_account import account_sets
+from receipt_pipeline.ledger.findings_account import AccountSets, account_sets
 from receipt_pipeline.ledger.findings_divergence import held_divergence, unheld_divergence
 from receipt_pipeline.ledger.findings_effects import GIVEN_UP, effect_gaps
 from receipt_pipeline.ledger.findings_objects import (
@@ -88,6 +88,9 @@ class Facts:
 
     Attributes:
         scope: whose account it is.
+        counts: jobs that are accepted, and of these by state, in flight and terminal; beyond what the
+            sets hold where ordinary jobs were only counted.
+        others: how many jobs were only counted.
         listed: ids by finding, as the report document names them.
         open_findings: one line per finding and job, and per open question that nobody owns in time.
     """
@@ -95,6 +98,8 @@ class Facts:
     scope: TenantScope
     snapshot: Snapshot
     sets: JobSets
+    counts: Mapping[str, int]
+    others: int
     unresolved: tuple[str, ...]
     unresolved_items: int
     listed: Mapping[str, list[str]]
@@ -113,15 +118,18 @@ def read_facts(
     limits: ServiceLimits,
     cutoff: dt.datetime | None = None,
     tenant: str | None = None,
+    count_ordinary: bool = False,
 ) -> Facts:
     """Read the account's facts as of now, or as of a cutoff, in the caller's one snapshot.
 
     Args:
         tenant: whose account it is; None for the account of the whole ledger.
+        count_ordinary: only count the jobs of which there is nothing to say; for the whole ledger.
     """
+    assert tenant is None or not count_ordinary
     scope = read_scope(tx, tenant)
     snapshot = Snapshot(tx.now(), cutoff, int(tx.scalar(select(func.max(events.c.seq))) or 0))
-    found = account_sets(tx, limits=limits, cutoff=cutoff)
+    found = account_sets(tx, limits=limits, cutoff=cutoff, count_ordinary=count_ordinary)
     unresolved = tuple(job_id for job_id, _ in found.unresolved if scope.shows_job(job_id))
     unanswered = {
         job_id: count
@@ -149,23 +157,41 @@ def read_facts(
     # Only what was given up for good is settled by a decision; a gap beside it stands all the same.
     findings["effects_given_up"] = sorted(set(listed["effect_gaps"]) - set(standing))
     findings["effect_gaps"] = sorted(set(listed["effect_gaps"]) & set(standing))
+    sets = _sets_of(found, scope)
     return Facts(
         scope=scope,
         snapshot=snapshot,
-        sets=JobSets(
-            accepted=found.accepted - scope.foreign,
-            succeeded=found.terminal[JobState.SUCCEEDED] - scope.foreign,
-            failed=found.terminal[JobState.FAILED] - scope.foreign,
-            expired=found.terminal[JobState.EXPIRED] - scope.foreign,
-            canceled=found.terminal[JobState.CANCELED] - scope.foreign,
-            in_flight=found.in_flight - scope.foreign,
-        ),
+        sets=sets,
+        counts=_count(sets, found.ordinary),
+        others=sum(found.ordinary.values()),
         unresolved=unresolved,
         unresolved_items=sum(unanswered.values()),
         listed=listed,
         questions=questions,
         open_findings=_open_findings(findings, questions, now=snapshot.as_of, limits=limits),
     )
+
+
+def _sets_of(found: AccountSets, scope: TenantScope) -> JobSets:
+    return JobSets(
+        accepted=found.accepted - scope.foreign,
+        succeeded=found.terminal[JobState.SUCCEEDED] - scope.foreign,
+        failed=found.terminal[JobState.FAILED] - scope.foreign,
+        expired=found.terminal[JobState.EXPIRED] - scope.foreign,
+        canceled=found.terminal[JobState.CANCELED] - scope.foreign,
+        in_flight=found.in_flight - scope.foreign,
+    )
+
+
+def _count(sets: JobSets, ordinary: Mapping[JobState, int]) -> dict[str, int]:
+    others = sum(ordinary.values())
+    closed = {state: len(getattr(sets, state)) + ordinary.get(state, 0) for state in TERMINAL_STATES}
+    return {
+        "accepted": len(sets.accepted) + others,
+        "in_flight": len(sets.in_flight),
+        "terminal": len(sets.terminal) + others,
+        **{state.value: jobs_there for state, jobs_there in closed.items()},
+    }
 
 
 def _ids(rows: list[dict[str, Any]], name: str = "job_id") -> list[str]:

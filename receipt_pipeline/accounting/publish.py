@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +13,20 @@ from typing import Any
 
 import duckdb
 
-from receipt_pipeline.accounting.build import build_file
+from receipt_pipeline.accounting.build import Base, LedgerMoment, build_file
 from receipt_pipeline.accounting.charts import report_markdown
-from receipt_pipeline.accounting.export import export_snapshot
-from receipt_pipeline.accounting.facts import read_facts
+from receipt_pipeline.accounting.export import refresh_export
+from receipt_pipeline.accounting.export_note import ExportNote
 from receipt_pipeline.accounting.publish_lock import publishing, storage_faults
-from receipt_pipeline.accounting.report_document import build_document
+from receipt_pipeline.accounting.query import fetch_rows, reading_report
 from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.accounting.set_aside import set_aside
 from receipt_pipeline.core.errors import ReportFault
 from receipt_pipeline.core.failure_points import point
-from receipt_pipeline.core.reasons import REPORT_UNREADABLE
+from receipt_pipeline.core.reasons import REPORT_REBUILT, REPORT_UNREADABLE
+from receipt_pipeline.ledger.alerts import open_alerts
+from receipt_pipeline.ledger.retention import buried_results
 
-SET_ASIDE_MAX = 8
 BUILD_PATTERN = "build-*.duckdb"
 LINK_PATTERN = ".open-*.duckdb"
 _log = logging.getLogger(__name__)
@@ -48,36 +50,122 @@ class PublishedReport:
         return report_markdown(self.path, self.document)
 
 
-def publish_report(accountant: Accountant, *, cutoff: dt.datetime | None = None) -> PublishedReport:
-    """Read the ledger in one snapshot, build the file aside, and publish it.
+def publish_report(
+    accountant: Accountant, *, cutoff: dt.datetime | None = None, whole: bool = False
+) -> PublishedReport:
+    """Bring the report up to the ledger's present state aside, and publish it.
 
+    What changed since the last publication is read from the ledger in one snapshot, and put into a
+    copy of the published file. Where export or report cannot be trusted, all of it is read anew.
+
+    Args:
+        whole: read the whole ledger whatever there is.
     Raises:
         ReportFault: STORAGE.FULL.v1, REPORT.BUSY.v1 or REPORT.UNREADABLE.v1; the report published
             before is still there and readable, unless it was damaged.
         LedgerUnavailable: the ledger cannot be read; nothing was published.
     """
-    root = accountant.report_root
-    with publishing(root), storage_faults():
+    with publishing(accountant.report_root), storage_faults():
+        there = accountant.published.exists()
         notices = _clear_the_place(accountant)
-        with accountant.ledger.reading() as tx:
-            facts = read_facts(tx, limits=accountant.limits, cutoff=cutoff)
-            document = build_document(tx, facts)
-            export_snapshot(tx, facts.snapshot, accountant.export)
-        build = root / f"build-{facts.snapshot.seq}.duckdb"
+        damaged = there and not accountant.published.exists()
+        whole = whole or damaged or _is_doubted(accountant, notices)
         try:
-            build_file(
-                build, export=accountant.export, facts=facts, document=document, limits=accountant.limits
-            )
-            notices += _put_in_place(accountant, build)
-        except Exception:
-            # A partial file is worth nothing, and on a full disk its space is wanted.
-            build.unlink(missing_ok=True)
-            _log_of(build).unlink(missing_ok=True)
-            raise
+            built = _build(accountant, cutoff, whole=whole)
+        except (duckdb.Error, ReportFault) as error:
+            if whole or "No space left" in str(error):
+                raise
+            notices.append(_keep_aside(accountant, f"it was not to be refreshed ({type(error).__name__})"))
+            built = _build(accountant, cutoff, whole=True)
+        notices += [*built.notices, *_put_in_place(accountant, built.path)]
+        accountant.doubted.unlink(missing_ok=True)
     for notice in notices:
         # Whoever asked is handed the notices; as a warning each would be printed twice.
         _log.info("action=publish_report notice=%s", notice)
-    return PublishedReport(accountant.published, facts.snapshot.seq, document, tuple(notices))
+    return PublishedReport(accountant.published, built.seq, built.document, tuple(notices))
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    path: Path
+    seq: int
+    document: Mapping[str, Any]
+    notices: tuple[str, ...]
+
+
+def _build(accountant: Accountant, cutoff: dt.datetime | None, *, whole: bool) -> _Built:
+    """Export what changed and build the file aside; nothing of it is left behind when that fails."""
+    with accountant.ledger.reading() as tx:
+        exported = refresh_export(tx, accountant.export, whole=whole)
+        moment = LedgerMoment(tx.now(), open_alerts(tx), buried_results(tx))
+    base = None if whole else _base(accountant, exported.note)
+    path = accountant.report_root / f"build-{exported.note.mark.seq}.duckdb"
+    try:
+        facts, document = build_file(
+            path,
+            export=accountant.export,
+            note=exported.note,
+            moment=moment,
+            limits=accountant.limits,
+            cutoff=cutoff,
+            base=base,
+        )
+        if base is not None and not _is_as_published(accountant):
+            raise ReportFault(REPORT_REBUILT, what=base.path.name, cause="it was written to meanwhile")
+    except Exception:
+        # A partial file is worth nothing, and on a full disk its space is wanted.
+        _discard(path)
+        raise
+    return _Built(path, facts.snapshot.seq, document, exported.notices)
+
+
+def _base(accountant: Accountant, note: ExportNote) -> Base | None:
+    """Return the published file where it shows an earlier state of this very export."""
+    if not accountant.published.exists():
+        return None
+    try:
+        with reading_report(accountant.published) as connection:
+            (shown,) = fetch_rows(connection, "SELECT export_id, refresh_no FROM report_info")
+    except (ReportFault, ValueError):
+        return None
+    if shown["export_id"] != note.export_id or shown["refresh_no"] > note.refresh_no:
+        return None
+    return Base(accountant.published, shown["refresh_no"])
+
+
+def _is_doubted(accountant: Accountant, notices: list[str]) -> bool:
+    """Tell whether the report was seen to differ from the ledger, or is not the file that was published."""
+    if accountant.doubted.exists():
+        notices.append(
+            f"{REPORT_REBUILT.code}: the report differed from the ledger and is built anew from it."
+        )
+        return True
+    if accountant.published.exists() and not _is_as_published(accountant):
+        notices.append(_keep_aside(accountant, "somebody had changed it"))
+        return True
+    return False
+
+
+def _is_as_published(accountant: Accountant) -> bool:
+    try:
+        known = json.loads(_published_note(accountant).read_text())
+    except (OSError, ValueError):
+        return not accountant.export.exists()
+    return _stamp(accountant.published) in known
+
+
+def _stamp(path: Path) -> list[int]:
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _published_note(accountant: Accountant) -> Path:
+    return accountant.export / "published.json"
+
+
+def _discard(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    _log_of(path).unlink(missing_ok=True)
 
 
 def _log_of(path: Path) -> Path:
@@ -88,12 +176,14 @@ def _clear_the_place(accountant: Accountant) -> list[str]:
     """Set aside what killed publications and damaged files left, so that no start stumbles over them."""
     root, notices = accountant.report_root, []
     for log in root.glob(f"{BUILD_PATTERN}.wal"):
-        notices.append(_set_aside(log, "a publication was killed; nothing of it had been published"))
+        notices.append(
+            _set_aside(accountant, log, "a publication was killed; nothing of it had been published")
+        )
     for leftover in (*root.glob(BUILD_PATTERN), *root.glob(LINK_PATTERN)):
         leftover.unlink(missing_ok=True)
     notices += _set_log_aside(accountant)
     if accountant.published.exists() and _is_damaged(accountant.published):
-        notices.append(_set_aside(accountant.published, "the published file was damaged"))
+        notices.append(_set_aside(accountant, accountant.published, "the published file was damaged"))
     return notices
 
 
@@ -107,21 +197,20 @@ def _set_log_aside(accountant: Accountant) -> list[str]:
     log = _log_of(accountant.published)
     if not log.exists():
         return []
-    return [_set_aside(log, "somebody had opened the report for writing; only changes made there are in it")]
+    return [
+        _set_aside(
+            accountant, log, "somebody had opened the report for writing; only changes made there are in it"
+        )
+    ]
 
 
-def _set_aside(path: Path, what: str) -> str:
-    """Move a file out of the way under a new name; returns the notice for people."""
-    folder = path.parent / "set-aside"
-    folder.mkdir(exist_ok=True)
-    kept = folder / f"{path.name}.{time.time_ns()}"
-    path.replace(kept)
-    for old in sorted(folder.iterdir(), key=lambda entry: entry.stat().st_mtime)[:-SET_ASIDE_MAX]:
-        old.unlink(missing_ok=True)
-    return (
-        f"{path.name} was set aside as set-aside/{kept.name}: {what}. "
-        "No row is lost: the report is built anew from the ledger."
-    )
+def _set_aside(accountant: Accountant, path: Path, what: str) -> str:
+    return set_aside(path, what, root=accountant.report_root)
+
+
+def _keep_aside(accountant: Accountant, what: str) -> str:
+    """Keep the published file for a look; readers have it until the new one takes its place."""
+    return set_aside(accountant.published, what, root=accountant.report_root, take=os.link)
 
 
 def _put_in_place(accountant: Accountant, build: Path) -> list[str]:
@@ -130,8 +219,15 @@ def _put_in_place(accountant: Accountant, build: Path) -> list[str]:
     build.chmod(0o444)
     _sync(build)
     notices = _set_log_aside(accountant)
-    point("publish_report.before")
-    build.replace(accountant.published)
+    # Both files are known while one takes the other's place: a crash leaves either.
+    known = [_stamp(path) for path in (build, accountant.published) if path.exists()]
+    _published_note(accountant).write_text(json.dumps(known))
+    try:
+        point("publish_report.before")
+        build.replace(accountant.published)
+    except Exception:
+        _discard(build)
+        raise
     _sync(accountant.report_root)
     point("publish_report.after")
     fault = _fault_of(accountant.published)

@@ -85,11 +85,16 @@ class Account:
 
 
 def account(
-    sets: JobSets, *, findings: Mapping[str, Collection[str]] | None = None, unowned: Collection[str] = ()
+    sets: JobSets,
+    *,
+    findings: Mapping[str, Collection[str]] | None = None,
+    unowned: Collection[str] = (),
+    others: int = 0,
 ) -> Account:
     """Balance the sets in time and memory linear in their size (R141).
 
     Args:
+        others: how many more jobs are accepted and in one terminal set each; nothing is said of them.
         findings: further open findings by kind, such as `success_without_object`, with their ids.
         unowned: names of open questions that nobody answers for in time (D13).
     """
@@ -101,12 +106,14 @@ def account(
         state = AccountState.INVALID
     elif unresolved or any((findings or {}).values()):
         state = AccountState.INVESTIGATE
-    elif not sets.accepted:
+    elif not sets.accepted and not others:
         state = AccountState.EMPTY
     else:
         state = AccountState.ACCOUNTED
     passes = (
-        bool(sets.accepted) and not unowned and state in (AccountState.ACCOUNTED, AccountState.INVESTIGATE)
+        bool(sets.accepted or others)
+        and not unowned
+        and state in (AccountState.ACCOUNTED, AccountState.INVESTIGATE)
     )
     return Account(
         state=state,

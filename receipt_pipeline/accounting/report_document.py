@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import and_, distinct, exists, func, select
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, and_, distinct, exists, func, select
 
 from receipt_pipeline.accounting.facts import Facts, read_facts
 from receipt_pipeline.accounting.figures import FIGURES
@@ -23,6 +25,9 @@ from receipt_pipeline.ledger.older_jobs import count_older_jobs
 from receipt_pipeline.ledger.tables import attempts, jobs
 from receipt_pipeline.ledger.tenant_scope import TenantScope
 
+MICROS_PER_S = 1_000_000
+IDS_BATCH_MAX = 1_000
+
 
 def report_document(
     accountant: Accountant, *, cutoff: dt.datetime | None = None, tenant: str | None = None
@@ -34,28 +39,35 @@ def report_document(
     """
     with accountant.ledger.reading() as tx:
         facts = read_facts(tx, limits=accountant.limits, cutoff=cutoff, tenant=tenant)
-        return build_document(tx, facts)
+        return build_document(tx, facts, standing_alerts=open_alerts(tx))
 
 
 def judge(facts: Facts) -> Account:
     """Balance the sets and judge the gate."""
     findings = {name: ids for name, ids in facts.listed.items() if name != "object_without_success"}
     asking = [line.label for line in facts.open_findings if line.finding == "unresolved_items"]
-    return account(facts.sets, findings=findings | {"unresolved_items": asking}, unowned=facts.unowned)
+    return account(
+        facts.sets,
+        findings=findings | {"unresolved_items": asking},
+        unowned=facts.unowned,
+        others=facts.others,
+    )
 
 
-def build_document(tx: LedgerTransaction, facts: Facts) -> dict[str, Any]:
+def build_document(
+    tx: LedgerTransaction, facts: Facts, *, standing_alerts: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Return the report document of one snapshot; times as ISO text, durations in seconds."""
-    sets, verdict = facts.sets, judge(facts)
+    verdict = judge(facts)
     return {
-        "accepted": len(sets.accepted),
-        "in_flight": len(sets.in_flight),
-        "terminal": len(sets.terminal),
-        "succeeded": len(sets.succeeded),
+        "accepted": facts.counts["accepted"],
+        "in_flight": facts.counts["in_flight"],
+        "terminal": facts.counts["terminal"],
+        "succeeded": facts.counts["succeeded"],
         "verified_succeeded": _verified(tx, facts),
-        "failed": len(sets.failed),
-        "expired": len(sets.expired),
-        "canceled": len(sets.canceled),
+        "failed": facts.counts["failed"],
+        "expired": facts.counts["expired"],
+        "canceled": facts.counts["canceled"],
         "retried": _retried(tx, facts),
         "attempts": _attempts(tx, facts),
         "unresolved": len(facts.unresolved),
@@ -74,7 +86,7 @@ def build_document(tx: LedgerTransaction, facts: Facts) -> dict[str, Any]:
         "imported": _imported(tx, facts),
         "imported_open": facts.listed["imported_open"],
         "investigations": [_question(row) for row in facts.questions],
-        "alerts": [_alert(row) for row in open_alerts(tx)],
+        "alerts": [_alert(row) for row in standing_alerts],
         "state": verdict.state.value,
         "gate": verdict.gate.value,
         "unowned": list(verdict.unowned),
@@ -102,7 +114,7 @@ def _imported(tx: LedgerTransaction, facts: Facts) -> dict[str, Any]:
     return {**counts, "classes": dict(sorted(classes.items()))}
 
 
-def _alert(row: dict[str, Any]) -> dict[str, Any]:
+def _alert(row: Mapping[str, Any]) -> dict[str, Any]:
     told = MEANINGS[AlertKind(row["kind"])]
     return {
         "id": row["alert_id"],
@@ -135,39 +147,52 @@ def _verified(tx: LedgerTransaction, facts: Facts) -> int:
         .where(effects.c.state == EffectState.COMMITTED)
         .where(effects.c.expected_digest == jobs.c.result_digest)
     )
-    query = select(jobs.c.job_id).where(jobs.c.state == JobState.SUCCEEDED).where(published)
     doubted = {
         job_id
         for finding in ("success_without_object", "object_mismatch", "divergent")
         for job_id in facts.listed[finding]
     }
-    return len((set(tx.execute(query).scalars()) & facts.sets.succeeded) - doubted)
+    doubted |= set(facts.unresolved)
+    query = select(func.count()).select_from(jobs)
+    query = query.where(jobs.c.state == JobState.SUCCEEDED, published, _accepted(facts))
+    listed = sorted(doubted)
+    batches = [listed[start : start + IDS_BATCH_MAX] for start in range(0, len(listed), IDS_BATCH_MAX)]
+    return int(tx.scalar(query) or 0) - sum(
+        int(tx.scalar(query.where(jobs.c.job_id.in_(batch))) or 0) for batch in batches
+    )
+
+
+def _accepted(facts: Facts) -> ColumnElement[bool]:
+    """Return the condition that a job counts in this account."""
+    as_of = facts.snapshot.cutoff or facts.snapshot.as_of
+    return and_(jobs.c.submitted_at <= as_of, facts.scope.owned(jobs.c.job_id))
 
 
 def _retried(tx: LedgerTransaction, facts: Facts) -> int:
     """Count jobs that were tried again after an attempt failed or was lost; yields are no retries."""
     later = attempts.alias("later")
+    again = and_(later.c.job_id == attempts.c.job_id, later.c.lease_epoch > attempts.c.lease_epoch)
     query = (
-        select(attempts.c.job_id)
-        .join(
-            later,
-            and_(later.c.job_id == attempts.c.job_id, later.c.lease_epoch > attempts.c.lease_epoch),
-        )
+        select(func.count(distinct(attempts.c.job_id)))
+        .select_from(attempts)
+        .join(later, again)
+        .join(jobs, jobs.c.job_id == attempts.c.job_id)
         .where(attempts.c.outcome.in_(["failed", "lost"]))
-        .distinct()
+        .where(_accepted(facts))
     )
-    return len(set(tx.execute(query).scalars()) & facts.sets.accepted)
+    return int(tx.scalar(query) or 0)
 
 
 def _attempts(tx: LedgerTransaction, facts: Facts) -> dict[str, int]:
     """Count the closed attempts of the accepted jobs by outcome; `lost` counts workers that vanished."""
-    query = select(attempts.c.job_id, attempts.c.outcome, func.count().label("n")).group_by(
-        attempts.c.job_id, attempts.c.outcome
+    query = (
+        select(attempts.c.outcome, func.count().label("n"))
+        .join(jobs, jobs.c.job_id == attempts.c.job_id)
+        .where(attempts.c.outcome.is_not(None), _accepted(facts))
+        .group_by(attempts.c.outcome)
     )
-    counts: Counter[str] = Counter({"committed": 0, "failed": 0, "lost": 0, "yielded": 0})
-    for row in tx.rows(query.where(attempts.c.outcome.is_not(None))):
-        if row["job_id"] in facts.sets.accepted:
-            counts[row["outcome"]] += row["n"]
+    counts = {"committed": 0, "failed": 0, "lost": 0, "yielded": 0}
+    counts |= {row["outcome"]: int(row["n"]) for row in tx.rows(query)}
     return dict(sorted(counts.items()))
 
 
@@ -205,23 +230,20 @@ def _received(tx: LedgerTransaction, outcome: str, scope: TenantScope) -> int:
 
 def _completion(tx: LedgerTransaction, facts: Facts) -> dict[str, float | None]:
     """Return p50, p95 and maximum of the seconds from submission to the terminal record."""
-    query = select(jobs.c.job_id, jobs.c.submitted_at, jobs.c.terminal_at).where(
-        jobs.c.terminal_at.is_not(None)
-    )
-    spans = sorted(
-        (row["terminal_at"] - row["submitted_at"]).total_seconds()
-        for row in tx.rows(query)
-        if row["job_id"] in facts.sets.accepted
-    )
-    return {
-        "p50": nearest_rank(spans, 50),
-        "p95": nearest_rank(spans, 95),
-        "max": nearest_rank(spans, 100),
-    }
+    ended = sa.type_coerce(jobs.c.terminal_at, sa.BigInteger)
+    begun = sa.type_coerce(jobs.c.submitted_at, sa.BigInteger)
+    closed = and_(jobs.c.terminal_at.is_not(None), _accepted(facts))
+    spans = int(tx.scalar(select(func.count()).select_from(jobs).where(closed)) or 0)
+    places = {name: rank(spans, percent) for name, percent in (("p50", 50), ("p95", 95), ("max", 100))}
+    if not spans:
+        return dict.fromkeys(places)
+    order = func.row_number().over(order_by=ended - begun).label("place")
+    ranked = select((ended - begun).label("span"), order).where(closed).subquery("ranked")
+    wanted = select(ranked.c.place, ranked.c.span).where(ranked.c.place.in_(sorted(set(places.values()))))
+    found = {row["place"]: row["span"] / MICROS_PER_S for row in tx.rows(wanted)}
+    return {name: found[place] for name, place in places.items()}
 
 
-def nearest_rank(ascending: list[float], percent: int) -> float | None:
-    """Return the percentile as a value that occurred (nearest rank); None where there is none."""
-    if not ascending:
-        return None
-    return ascending[max(1, -(-percent * len(ascending) // 100)) - 1]
+def rank(values: int, percent: int) -> int:
+    """Return which of so many ascending values is the percentile, counted from 1 (nearest rank)."""
+    return max(1, -(-percent * values // 100))

@@ -26,3 +26,8 @@ class Accountant:
     def export(self) -> Path:
         """Return the folder of the exported Parquet files."""
         return self.report_root / "export"
+
+    @property
+    def doubted(self) -> Path:
+        """Return the mark of a report that was seen to differ: the next one is read anew from the ledger."""
+        return self.report_root / "doubted"

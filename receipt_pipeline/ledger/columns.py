@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import types
+from sqlalchemy.ext.compiler import compiles
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MICROSECOND = dt.timedelta(microseconds=1)
@@ -33,3 +34,21 @@ class UtcMicros(types.TypeDecorator[dt.datetime]):
 
 # SQLite numbers rows by itself only in a plain INTEGER primary key.
 Sequence64 = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+class WritingTransaction(sa.sql.expression.ColumnElement[int]):
+    """The number of the transaction that writes the row, where transactions may commit in any order."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
+@compiles(WritingTransaction)
+def _no_number(_element: Any, _compiler: Any, **_: Any) -> str:
+    # SQLite's writers go one after another: what an event's number says is enough.
+    return "NULL"
+
+
+@compiles(WritingTransaction, "postgresql")
+def _its_number(_element: Any, _compiler: Any, **_: Any) -> str:
+    return "((pg_current_xact_id())::text)::bigint"

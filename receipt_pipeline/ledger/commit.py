@@ -69,7 +69,8 @@ def record_intent(
         ]
         hold_divergent(tx, job_id=token.job_id, subject="result", limits=limits, further=[mine, *others])
         return False
-    if tx.row(select(effects.c.effect_id).where(effects.c.idempotency_key == key)) is None:
+    intended = tx.row(select(effects.c.effect_id).where(effects.c.idempotency_key == key)) is not None
+    if not intended:
         tx.execute(
             insert(effects),
             {
@@ -89,13 +90,21 @@ def record_intent(
         append_event(
             tx, EventKind.RESULT_INTENDED, job_id=token.job_id, lease_epoch=token.lease_epoch, digest=digest
         )
-    tx.execute(
+    _enter_publishing(tx, token, told=not intended)
+    return True
+
+
+def _enter_publishing(tx: LedgerTransaction, token: FencingToken, *, told: bool) -> None:
+    """Show that the result is being published; an intent that was there already has told nobody."""
+    entered = tx.execute(
         update(jobs)
         .where(jobs.c.job_id == token.job_id)
         .where(jobs.c.lease_epoch == token.lease_epoch)
+        .where(jobs.c.phase != Phase.PUBLISHING)
         .values(phase=Phase.PUBLISHING)
     )
-    return True
+    if entered.rowcount == 1 and not told:
+        append_event(tx, EventKind.PHASE_CHANGED, job_id=token.job_id, phase=Phase.PUBLISHING.value)
 
 
 def record_upload_state(

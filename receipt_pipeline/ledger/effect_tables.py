@@ -116,6 +116,7 @@ object_checks = Table(
     Column("found_size_bytes", Integer),
     Column("pins_stated", Boolean),
     Column("checked_at", UtcMicros, nullable=False),
+    Column("latest_seq", Sequence64, nullable=False, server_default="0", index=True),
 )
 
 tombstones = Table(

@@ -64,6 +64,16 @@ class LedgerTransaction:
         """Tell whether FOR UPDATE SKIP LOCKED has a meaning here."""
         return self._connection.dialect.name == "postgresql"
 
+    @property
+    def dialect(self) -> sa.Dialect:
+        """Return the dialect in which queries are written here."""
+        return self._connection.dialect
+
+    @property
+    def commits_in_order(self) -> bool:
+        """Tell whether an event with a lower number is never committed after one with a higher."""
+        return self._connection.dialect.name != "postgresql"
+
     def serialise(self, name: str) -> None:
         """Let transactions that give this name go one after another, until each ends.
 

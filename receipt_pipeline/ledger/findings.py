@@ -59,9 +59,7 @@ def find(
 ) -> Finding:
     """Run a query and keep its text with what it found."""
     given = dict(parameters or {})
-    result = tx.execute(query, given)
-    rows = [dict(row) for row in result.mappings()]
-    return Finding(name, meaning, rows, query, result.context.dialect, given)
+    return Finding(name, meaning, tx.rows(query, given), query, tx.dialect, given)
 
 
 def is_terminal() -> ColumnElement[bool]:

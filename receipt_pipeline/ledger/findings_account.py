@@ -34,6 +34,8 @@ class AccountSets:
         unresolved_items: items of closed jobs that are classed `unresolved`.
         orphan_terminal: ids with a terminal record that nobody accepted.
         overlapping: ids whose row and journal, or two records, disagree on the state.
+        ordinary: how many more jobs are closed, by state, as row and journal agree: those that were
+            only counted.
     """
 
     as_of: dt.datetime
@@ -44,15 +46,23 @@ class AccountSets:
     unresolved_items: int
     orphan_terminal: tuple[str, ...]
     overlapping: tuple[str, ...]
+    ordinary: Mapping[JobState, int]
 
 
 def account_sets(
-    tx: LedgerTransaction, *, limits: ServiceLimits, cutoff: dt.datetime | None = None
+    tx: LedgerTransaction,
+    *,
+    limits: ServiceLimits,
+    cutoff: dt.datetime | None = None,
+    count_ordinary: bool = False,
 ) -> AccountSets:
     """Return the sets as of now, or as of a cutoff: a job whose deadline lies after it is in flight.
 
     Without a cutoff an open job past its deadline gets the grace in which reconciliation closes it;
     at a cutoff there is none. Jobs submitted after a cutoff do not count.
+
+    Args:
+        count_ordinary: only count the closed jobs of which there is nothing to say; no set holds them.
     """
     as_of = cutoff or tx.now()
     sets: dict[JobState, set[str]] = {state: set() for state in JobState if state in TERMINAL_STATES}
@@ -60,7 +70,8 @@ def account_sets(
     in_flight: set[str] = set()
     unresolved: list[tuple[str, str]] = []
     overlapping: set[str] = set()
-    for row in tx.rows(_standings(as_of, limits, graceful=cutoff is None)):
+    standings = _standings(as_of, limits, graceful=cutoff is None)
+    for row in tx.rows(_extraordinary(standings) if count_ordinary else standings):
         job_id = row["job_id"]
         told = {row["state_low"], row["state_high"]} - {None}
         accepted.add(job_id)
@@ -84,7 +95,26 @@ def account_sets(
         unresolved_items=_unresolved_items(tx, as_of),
         orphan_terminal=orphans,
         overlapping=tuple(sorted(overlapping)),
+        ordinary=_count_ordinary(tx, standings) if count_ordinary else {},
     )
+
+
+def _is_ordinary(standing: sa.Subquery) -> sa.ColumnElement[bool]:
+    """Return the condition that a job is closed, and that its journal says the same once."""
+    columns = standing.c
+    agrees = and_(columns.state_low == columns.state, columns.state_high == columns.state)
+    return func.coalesce(and_(columns.why.is_(None), agrees), sa.false())
+
+
+def _extraordinary(standings: sa.Select[Any]) -> sa.Select[Any]:
+    standing = standings.order_by(None).subquery("standing")
+    return select(standing).where(sa.not_(_is_ordinary(standing))).order_by(standing.c.job_id)
+
+
+def _count_ordinary(tx: LedgerTransaction, standings: sa.Select[Any]) -> dict[JobState, int]:
+    standing = standings.order_by(None).subquery("standing")
+    counted = select(standing.c.state, func.count().label("jobs")).where(_is_ordinary(standing))
+    return {JobState(row["state"]): int(row["jobs"]) for row in tx.rows(counted.group_by(standing.c.state))}
 
 
 def _standings(as_of: dt.datetime, limits: ServiceLimits, *, graceful: bool) -> sa.Select[Any]:

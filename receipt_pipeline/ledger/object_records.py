@@ -63,6 +63,7 @@ _CHECK_COLUMNS = (
     "expected_size_bytes",
     "found_size_bytes",
     "pins_stated",
+    "latest_seq",
 )
 
 _NEW_CHECK = (
@@ -123,7 +124,7 @@ def record_object_check(
     """Record what was found under a key; False when it says what is known already.
 
     A repeated finding changes nothing, so that a sweep may run as often as it likes. A new fault,
-    and a fault that went away, each append one event.
+    and a fault that went away, each append one event to the job; any other news makes one of no job.
     """
     outcome = ObjectOutcome(outcome)
     found = {
@@ -138,10 +139,11 @@ def record_object_check(
     known = tx.row(select(object_checks).where(object_checks.c.object_key == object_key))
     if known is not None and all(known[name] == value for name, value in found.items()):
         return False
-    tx.execute(_CHECK, {"object_key": object_key, "checked_at": tx.now()} | found)
     before = known["outcome"] if known else ObjectOutcome.OK
-    if outcome is not ObjectOutcome.OK or before != ObjectOutcome.OK:
-        append_event(
+    if outcome is ObjectOutcome.OK and before == ObjectOutcome.OK:
+        seq = append_event(tx, EventKind.OBJECTS_CHECKED, object_key=object_key)
+    else:
+        seq = append_event(
             tx,
             EventKind.OBJECT_FAULT,
             job_id=job_id,
@@ -150,18 +152,20 @@ def record_object_check(
             before=before,
             found_digest=found_digest,
         )
+    tx.execute(_CHECK, {"object_key": object_key, "checked_at": tx.now(), "latest_seq": seq} | found)
     return True
 
 
 def record_first_checks(tx: LedgerTransaction, found: Sequence[dict[str, Any]]) -> int:
     """Record objects that were found right when they were looked at first; returns how many are new.
 
-    Each row carries what `record_object_check` takes, with outcome `ok`. They make no event.
+    Each row carries what `record_object_check` takes, with outcome `ok`. They make one event together.
     """
     assert all(row["outcome"] == ObjectOutcome.OK for row in found)
-    now = tx.now()
     if found:
-        tx.execute(_FIRST_CHECK, [row | {"checked_at": now} for row in found])
+        seq = append_event(tx, EventKind.OBJECTS_CHECKED, objects=len(found))
+        told = {"checked_at": tx.now(), "latest_seq": seq}
+        tx.execute(_FIRST_CHECK, [row | told for row in found])
     return len(found)
 
 

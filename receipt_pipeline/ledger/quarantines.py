@@ -82,6 +82,7 @@ def hold_divergent(
         return None
     if known is not None and known["state"] == OPEN:
         _keep_row(tx, known, digests=digests)
+        _tell_quarantined(tx, job, subject=subject, digests=digests)
         return None
     before_terminal = job["state"] not in TERMINAL_STATES
     investigation_id = open_investigation(
@@ -119,6 +120,12 @@ def _dispute(
 ) -> None:
     """Mark the job's tasks as disputed and journal the quarantine."""
     tx.execute(update(review_tasks).where(review_tasks.c.job_id == job["job_id"]).values(disputed=True))
+    _tell_quarantined(tx, job, subject=subject, digests=digests)
+
+
+def _tell_quarantined(
+    tx: LedgerTransaction, job: dict[str, Any], *, subject: str, digests: list[dict[str, Any]]
+) -> None:
     append_event(
         tx,
         EventKind.QUARANTINED,

@@ -119,7 +119,7 @@ def record_purged(tx: LedgerTransaction, *, job_id: str) -> bool:
     tx.execute(update(items).where(items.c.job_id == job_id).values(**gone))
     tx.execute(sa.delete(object_refs).where(object_refs.c.holder == job_id))
     _forget_names(tx, job_id)
-    forget_diagnostics(tx, job_id)
+    _forget_diagnostics(tx, job_id)
     append_event(tx, EventKind.RESULT_PURGED, job_id=job_id)
     return True
 
@@ -166,6 +166,11 @@ def due_diagnostics(tx: LedgerTransaction, *, retention_s: float, at_most: int) 
 
 def forget_diagnostics(tx: LedgerTransaction, job_id: str) -> None:
     """Remove host, run and measurements from the attempts of a job; what they came to stays."""
+    _forget_diagnostics(tx, job_id)
+    append_event(tx, EventKind.DIAGNOSTICS_FORGOTTEN, job_id=job_id)
+
+
+def _forget_diagnostics(tx: LedgerTransaction, job_id: str) -> None:
     tx.execute(
         update(attempts)
         .where(attempts.c.job_id == job_id)
@@ -185,3 +190,14 @@ def buried_but_unpurged(tx: LedgerTransaction, *, at_most: int) -> list[dict[str
         .limit(at_most)
     )
     return tx.rows(query)
+
+
+def buried_results(tx: LedgerTransaction) -> list[str]:
+    """Return keys of results that a tombstone explains and whose removal is not recorded yet."""
+    query = (
+        select(tombstones.c.object_key)
+        .join(jobs, jobs.c.job_id == tombstones.c.job_id)
+        .where(jobs.c.result_purged_at.is_(None))
+        .order_by(tombstones.c.object_key)
+    )
+    return [str(key) for key in tx.execute(query).scalars()]

@@ -12,7 +12,7 @@ from receipt_pipeline.core.errors import NotFound, PipelineError
 from receipt_pipeline.core.progress import discovered_progress
 from receipt_pipeline.core.reasons import NOT_FOUND
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.journal import new_id
+from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.tables import jobs, submission_rows, submissions
 
 KEYS_BATCH_MAX = 500
@@ -76,7 +76,15 @@ def open_submission(
             updated_at=now,
         )
     )
+    if state != SubmissionState.WAITING:
+        _tell_settled(tx, submission_id, tenant=tenant, state=state)
     return submission_id
+
+
+def _tell_settled(tx: LedgerTransaction, submission_id: str, *, tenant: str, state: SubmissionState) -> None:
+    append_event(
+        tx, EventKind.SUBMISSION_SETTLED, tenant=tenant, submission_id=submission_id, state=state.value
+    )
 
 
 def read_submission(tx: LedgerTransaction, submission_id: str) -> dict[str, Any]:
@@ -238,12 +246,15 @@ def settle_submission(
         noted = tx.scalar(select(submissions.c.facts).where(submissions.c.submission_id == submission_id))
         facts = dict(noted or {}) | dict(error.facts)
         values |= {"reason_code": error.reason.code, "pointer": error.pointer, "facts": facts}
-    tx.execute(
+    known = read_submission(tx, submission_id)
+    settled = tx.execute(
         update(submissions)
         .where(submissions.c.submission_id == submission_id)
         .where(submissions.c.state == SubmissionState.WAITING)
         .values(**values)
     )
+    if settled.rowcount == 1:
+        _tell_settled(tx, submission_id, tenant=known["tenant"], state=state)
 
 
 def note_digest(tx: LedgerTransaction, submission_id: str, document_digest: str) -> None:

@@ -7,7 +7,7 @@ from sqlalchemy import Boolean, CheckConstraint, Column, ForeignKey, Index, Inte
 
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.job_lifecycle import JobState, TerminalClass
-from receipt_pipeline.ledger.columns import Sequence64, UtcMicros
+from receipt_pipeline.ledger.columns import Sequence64, UtcMicros, WritingTransaction
 
 metadata = sa.MetaData(
     naming_convention={
@@ -297,4 +297,6 @@ events = Table(
     Column("lease_epoch", Integer),
     Column("at", UtcMicros, nullable=False),
     Column("data", sa.JSON, nullable=False),
+    Column("written_in", sa.BigInteger, server_default=WritingTransaction()),
+    _index_where("ix_events_written_in", "written_in", condition="written_in IS NOT NULL"),
 )

@@ -13,6 +13,7 @@ from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary, reco
 from receipt_pipeline.ledger.claim import ClaimedJob
 from receipt_pipeline.ledger.commit import overtake_own_items
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.losses import yield_job
 from receipt_pipeline.ledger.tables import attempts, events, items
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
@@ -143,5 +144,6 @@ def test_facts_of_the_machine_stay_on_the_attempt(ledger: Ledger) -> None:
     job = builders.a_claimed_job(ledger)
     with ledger.transaction() as tx:
         record_attempt_facts(tx, job.token, {"threads": 1, "cpu": "x86_64"})
+        yield_job(tx, job.token)
     [attempt] = all_rows(ledger, attempts, job.token.job_id)
     assert attempt["facts"] == {"threads": 1, "cpu": "x86_64"}

@@ -22,6 +22,7 @@ from receipt_pipeline.ledger.consume import (
 from receipt_pipeline.ledger.effect_tables import deliveries, effects, outbox, review_tasks
 from receipt_pipeline.ledger.endings import cancel_job
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.outbox import (
     due_messages,
     mark_status_shown,
@@ -63,9 +64,11 @@ def effect_state(ledger: Ledger, job_id: str, kind: str) -> str:
 
 
 def consume(ledger: Ledger, job_id: str) -> int:
-    """Make the tasks of a job whose object was verified."""
+    """Make the tasks of a job whose object was verified, and say so as every consumer does."""
     with ledger.transaction() as tx:
-        return make_review_tasks(tx, job_row(ledger, job_id))
+        made = make_review_tasks(tx, job_row(ledger, job_id))
+        append_event(tx, EventKind.CONSUMED, job_id=job_id, tasks_made=made)
+        return made
 
 
 @pytest.mark.requirement("R093", "R151")

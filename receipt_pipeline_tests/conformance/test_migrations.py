@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from receipt_pipeline.core.errors import LedgerUnavailable
-from receipt_pipeline.ledger import effect_tables, operation_tables
+from receipt_pipeline.ledger import effect_tables, operation_tables, tables
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
+from receipt_pipeline.ledger.migrate import _config
 from receipt_pipeline.ledger.tables import metadata
 
 PROCESSES = 2
-HEAD = "0005"
+HEAD = "0006"
 
 assert effect_tables.effects.metadata is operation_tables.alerts.metadata is metadata
 
@@ -121,3 +123,33 @@ def test_a_ledger_of_a_later_version_is_called_so_and_left_as_it_is(ledger: Ledg
     assert (refused.value.reason.code, refused.value.facts["revision"]) == ("LEDGER.NEWER.v1", "v9999")
     with ledger.reading() as tx:
         assert tx.scalar(sa.text("SELECT version_num FROM alembic_version")) == "v9999"
+
+
+def test_a_ledger_of_version_0005_keeps_its_rows_and_counts_them_as_older_than_any_reader(
+    fresh_urls: list[str],
+) -> None:
+    ledger = open_ledger(fresh_urls[0])
+    migrate_to(ledger, "0005")
+    event = "INSERT INTO events (job_id, tenant, kind, at, data) VALUES (NULL, 'acme', 'replayed', 7, '{}')"
+    check = "INSERT INTO object_checks (object_key, outcome, checked_at) VALUES ('results/a', 'ok', 7)"
+    with ledger.transaction() as tx:
+        tx.execute(sa.text(event))
+        tx.execute(sa.text(check))
+    ledger.migrate()
+    assert revisions(ledger) == [HEAD]
+    with ledger.transaction() as tx:
+        tx.execute(sa.text(event))
+    with ledger.reading() as tx:
+        written = [row["written_in"] for row in tx.rows(sa.select(tables.events).order_by("seq"))]
+        assert tx.scalar(sa.text("SELECT latest_seq FROM object_checks")) == 0
+    assert written[0] is None
+    assert (written[1] is None) == (ledger.engine.dialect.name == "sqlite")
+    ledger.close()
+
+
+def migrate_to(ledger: Ledger, revision: str) -> None:
+    """Bring an empty database to an older version."""
+    config = _config()
+    with ledger.engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)

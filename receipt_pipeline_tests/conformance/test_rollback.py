@@ -23,6 +23,8 @@ from receipt_pipeline_tests.fakes.effects_home import effects_home
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 
 EARLIER = "0004"
+# What an earlier version does not know of tables that it knows.
+LATER_COLUMNS = {("events", "written_in"), ("object_checks", "latest_seq")}
 
 
 @pytest.fixture
@@ -36,15 +38,19 @@ def services(ledger: Ledger, tmp_path: Path, clock: FakeClock) -> EffectServices
 
 
 def every_row(ledger: Ledger) -> dict[str, list[Any]]:
-    """Return all rows of all tables as the database itself holds them."""
+    """Return all rows of all tables, in the columns that an earlier version knows, as the database holds them."""
     held = sa.MetaData()
     with ledger.engine.connect() as connection:
         held.reflect(connection)
         return {
-            name: [tuple(row) for row in connection.execute(sa.select(table).order_by(*table.primary_key))]
+            name: [tuple(row) for row in connection.execute(_known(table).order_by(*table.primary_key))]
             for name, table in held.tables.items()
             if name != "alembic_version"
         }
+
+
+def _known(table: sa.Table) -> sa.Select[Any]:
+    return sa.select(*(column for column in table.columns if (table.name, column.name) not in LATER_COLUMNS))
 
 
 @pytest.mark.requirement("R150")

@@ -265,7 +265,7 @@ def test_a_damaged_report_is_set_aside_and_built_anew(accountant: Accountant) ->
 
 
 def test_what_is_set_aside_is_bounded(accountant: Accountant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "SET_ASIDE_MAX", 2)
+    monkeypatch.setattr("receipt_pipeline.accounting.set_aside.SET_ASIDE_MAX", 2)
     for number in range(4):
         accountant.published.with_name("report.duckdb.wal").write_bytes(b"%d" % number)
         publish_report(accountant)
@@ -291,7 +291,7 @@ def test_a_full_disk_leaves_the_former_report_and_says_so(
             raise OSError(28, "No space left on device")
         raise duckdb.IOException('IO Error: Could not write file "x": No space left on device')
 
-    target = "export_snapshot" if noticed_by == "export" else "build_file"
+    target = "refresh_export" if noticed_by == "export" else "build_file"
     monkeypatch.setattr(publish, target, is_full)
     with pytest.raises(ReportFault) as refused:
         publish_report(accountant)
@@ -308,7 +308,7 @@ def test_an_export_that_fills_the_disk_leaves_the_former_export(
     # The kernel itself says that there is no space: every part is written to /dev/full.
     real = pq.ParquetWriter
     monkeypatch.setattr(
-        "receipt_pipeline.accounting.export.pq.ParquetWriter",
+        "receipt_pipeline.accounting.parquet_parts.pq.ParquetWriter",
         lambda where, *given, **named: real("/dev/full", *given, **named),
     )
     before = (accountant.export / "export.json").read_text()

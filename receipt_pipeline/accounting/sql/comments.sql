@@ -110,6 +110,23 @@ COMMENT ON COLUMN effects.updated_at IS 'time of the last change';
 COMMENT ON COLUMN effects.committed_at IS 'time at which it was known to have happened';
 COMMENT ON COLUMN effects.deadline_at IS 'time by which it is due';
 
+COMMENT ON TABLE messages IS 'one row per notification that is to be sent';
+COMMENT ON COLUMN messages.message_id IS 'id of the message';
+COMMENT ON COLUMN messages.job_id IS 'job it tells of';
+COMMENT ON COLUMN messages.tenant IS 'tenant that owns the job';
+COMMENT ON COLUMN messages.kind IS 'what it tells';
+COMMENT ON COLUMN messages.created_at IS 'time at which it was written, with the outcome';
+
+COMMENT ON TABLE refused_writes IS 'late writes of workers that had lost their job: recorded, and refused';
+COMMENT ON COLUMN refused_writes.refusal_id IS 'number of the refusal';
+COMMENT ON COLUMN refused_writes.job_id IS 'job that was written to';
+COMMENT ON COLUMN refused_writes.lease_epoch IS 'epoch of the writer';
+COMMENT ON COLUMN refused_writes.current_epoch IS 'epoch that held the job';
+COMMENT ON COLUMN refused_writes.write_kind IS 'what was to be written';
+COMMENT ON COLUMN refused_writes.ordinal IS 'item concerned, counted from 0; empty for the whole job';
+COMMENT ON COLUMN refused_writes.digest IS 'digest that the write carried';
+COMMENT ON COLUMN refused_writes.refused_at IS 'time of the refusal';
+
 COMMENT ON TABLE deliveries IS 'one row per try at handing a message to its channel';
 COMMENT ON COLUMN deliveries.delivery_id IS 'id of the try';
 COMMENT ON COLUMN deliveries.message_id IS 'id of the message; the same on every repeat';
@@ -263,6 +280,8 @@ COMMENT ON COLUMN report_info.time_zone IS 'zone of every time and day in the re
 COMMENT ON COLUMN report_info.state IS 'accounted, investigate, invalid or empty';
 COMMENT ON COLUMN report_info.gate IS 'pass or fail';
 COMMENT ON COLUMN report_info.document IS 'the account as one JSON document';
+COMMENT ON COLUMN report_info.export_id IS 'full export on which this report stands';
+COMMENT ON COLUMN report_info.refresh_no IS 'refreshes of that export which it shows';
 
 COMMENT ON TABLE active_principals IS 'who may own an investigation';
 COMMENT ON COLUMN active_principals.principal IS 'name of the principal';

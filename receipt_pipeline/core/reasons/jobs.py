@@ -249,6 +249,12 @@ REPORT_UNREADABLE = declare(
     "the published report cannot be opened",
     "it is set aside and rebuilt from the ledger by the next publication",
 )
+REPORT_REBUILT = declare(
+    "REPORT.REBUILT.v1",
+    Remedy.REVIEW,
+    "export or report were damaged, changed by somebody, or of another ledger",
+    "it is kept in set-aside/ and all was read anew from the ledger; look what happened to the file",
+)
 REPORT_BUSY = declare(
     "REPORT.BUSY.v1",
     Remedy.RETRY,

@@ -1,0 +1,146 @@
+"""Tells a reader that comes again what changed since: a mark of what it saw, and the rows that differ now.
+
+Every change of a row that is exported appends an event in the transaction that makes it, so the events
+that a reader has not seen name all rows that it has to read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, and_, func, literal, or_, select
+
+from receipt_pipeline.ledger.effect_tables import object_checks
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.journal import EventKind
+from receipt_pipeline.ledger.operation_tables import alert_deliveries, alerts
+from receipt_pipeline.ledger.submissions import SubmissionState
+from receipt_pipeline.ledger.tables import aliases, events, releases, submissions
+
+# Short histories of the house itself, which are read whole each time.
+ALWAYS_WHOLE = frozenset({releases.name, aliases.name, alerts.name, alert_deliveries.name})
+
+_SNAPSHOT = sa.text(
+    "SELECT pg_current_snapshot()::text AS seen,"
+    " system_identifier || '/' || d.oid || '/' || CAST('ix_events_written_in'::regclass AS oid) AS place"
+    " FROM pg_control_system(), pg_database AS d WHERE d.datname = current_database()"
+)
+_SAME_COURSE = sa.text(
+    "SELECT pg_snapshot_xmax(CAST(:seen AS pg_snapshot)) <= pg_snapshot_xmax(pg_current_snapshot())"
+)
+# The first half lets an index answer: what is older than every writer open at the time was seen.
+_NOT_SEEN = (
+    "(events.written_in >= CAST(CAST(pg_snapshot_xmin(CAST(:seen AS pg_snapshot)) AS text) AS bigint)"
+    " AND NOT pg_visible_in_snapshot("
+    "CAST(CAST(events.written_in AS text) AS xid8), CAST(:seen AS pg_snapshot)))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMark:
+    """What of a ledger a reader has seen.
+
+    Attributes:
+        seq: its newest event; 0 for a ledger without any.
+        event: that event's time in microseconds, kind and job, by which its history is known again.
+        place: the database and its schema: an earlier version, to which a schema was taken back for a
+            while, has changed rows without a word.
+        seen: the snapshot, where events are not committed in the order of their numbers; else empty.
+    """
+
+    seq: int
+    event: str
+    place: str
+    seen: str = ""
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the mark as it is kept in a file."""
+        return asdict(self)
+
+
+def mark_from(document: Mapping[str, Any]) -> LedgerMark:
+    """Return the mark that `as_document` made. Raises KeyError or TypeError when it is none."""
+    return LedgerMark(
+        int(document["seq"]), str(document["event"]), str(document["place"]), str(document["seen"])
+    )
+
+
+def read_mark(tx: LedgerTransaction) -> LedgerMark:
+    """Return the mark of what this transaction's snapshot shows."""
+    newest = int(tx.scalar(select(func.max(events.c.seq))) or 0)
+    place, seen = _place(tx)
+    return LedgerMark(newest, _event_text(tx, newest), place=place, seen=seen)
+
+
+def _place(tx: LedgerTransaction) -> tuple[str, str]:
+    """Return what names this database and its schema, and the snapshot where that is needed."""
+    if tx.commits_in_order:
+        return str(tx.scalar(sa.text("PRAGMA schema_version"))), ""
+    row = tx.row(_SNAPSHOT)
+    assert row is not None
+    return str(row["place"]), str(row["seen"])
+
+
+def _event_text(tx: LedgerTransaction, seq: int) -> str:
+    at = sa.type_coerce(events.c.at, sa.BigInteger).label("at")
+    row = tx.row(select(at, events.c.kind, events.c.job_id).where(events.c.seq == seq))
+    return "" if row is None else f"{row['at']} {row['kind']} {row['job_id'] or ''}"
+
+
+def is_mark_of(tx: LedgerTransaction, mark: LedgerMark) -> bool:
+    """Tell whether this ledger went on from where the mark was taken.
+
+    A ledger that was replaced, or restored from a copy, has another history: then nothing is known.
+    """
+    if mark.seq == 0 or _event_text(tx, mark.seq) != mark.event:
+        return False
+    place, seen = _place(tx)
+    if place != mark.place or bool(seen) != bool(mark.seen):
+        return False
+    return not seen or bool(tx.scalar(_SAME_COURSE, {"seen": mark.seen}))
+
+
+def unseen(mark: LedgerMark) -> ColumnElement[bool]:
+    """Return the condition that an event was not to be seen when the mark was taken.
+
+    Where a lower number may be committed after a higher one, the writer's transaction tells, not the
+    number: a writer that was open then is found however late it commits.
+    """
+    if not mark.seen:
+        return events.c.seq > mark.seq
+    return and_(events.c.written_in.is_not(None), sa.text(_NOT_SEEN).bindparams(seen=mark.seen))
+
+
+def changed_rows(table: sa.Table, mark: LedgerMark) -> ColumnElement[bool]:
+    """Return the condition that a row of a table may have changed since the mark.
+
+    A row of a job counts as changed with every event of its job, and a row of no job always.
+    """
+    if table is events:
+        return unseen(mark)
+    if table.name in ALWAYS_WHOLE:
+        return sa.true()
+    if table is submissions:
+        return _changed_submissions(mark)
+    if table is object_checks:
+        return object_checks.c.latest_seq.in_(select(events.c.seq).where(unseen(mark)))
+    of_changed = table.c.job_id.in_(changed_jobs(mark))
+    return or_(of_changed, table.c.job_id.is_(None)) if table.c.job_id.nullable else of_changed
+
+
+def changed_jobs(mark: LedgerMark) -> sa.Select[Any]:
+    """Return the query for the ids of jobs with an event since the mark."""
+    return select(events.c.job_id).where(unseen(mark)).where(events.c.job_id.is_not(None)).distinct()
+
+
+def _changed_submissions(mark: LedgerMark) -> ColumnElement[bool]:
+    """A delivery that waits may change at any time, and is settled with an event."""
+    settled = (
+        select(events.c.data["submission_id"].as_string())
+        .where(unseen(mark))
+        .where(events.c.kind == literal(EventKind.SUBMISSION_SETTLED.value))
+    )
+    return or_(submissions.c.state == SubmissionState.WAITING.value, submissions.c.submission_id.in_(settled))

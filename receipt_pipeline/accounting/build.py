@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -19,11 +18,11 @@ from receipt_pipeline.accounting.export_note import CHANGED_JOBS, ExportNote, Pa
 from receipt_pipeline.accounting.exported import EXPORTED, TIME, ExportedTable, Renewal
 from receipt_pipeline.accounting.facts import Facts, read_facts
 from receipt_pipeline.accounting.report_document import build_document
-from receipt_pipeline.accounting.reported import ReportedLedger
+from receipt_pipeline.accounting.reported import asking_report
 from receipt_pipeline.core.limits import ServiceLimits
 
 TIME_ZONE = "UTC"
-_FINDING_TYPES = {"deadline_at": TIME, "owned": pa.bool_(), "answered": pa.bool_()}
+FINDING_COLUMNS = ("finding", "job_id", "investigation_id", "owner", "deadline_at", "owned", "answered")
 JSON_COLUMNS = frozenset({"data", "evidence", "digests", "reasons", "facts", "warnings", "detail"})
 
 
@@ -82,7 +81,7 @@ def build_file(
         for refresh_no in range((base.refresh_no if base else 0) + 1, note.refresh_no + 1):
             _renew(connection, export, note, refresh_no)
         connection.execute("COMMIT")
-        with closing(ReportedLedger(connection, now=moment.now, buried=moment.buried)) as asked:
+        with asking_report(connection, now=moment.now, buried=moment.buried) as asked:
             facts = read_facts(asked, limits=limits, cutoff=cutoff, count_ordinary=True)
             document = build_document(asked, facts, standing_alerts=moment.alerts)
         connection.execute("BEGIN")
@@ -168,9 +167,14 @@ def _load_account(
     for principal in sorted(limits.principals):
         connection.execute("INSERT INTO active_principals VALUES (?)", [principal])
     # As one Arrow table: a row-wise insert of many findings takes a millisecond each.
-    names = ("finding", "job_id", "investigation_id", "owner", "deadline_at", "owned", "answered")
-    lines = {name: [getattr(line, name) for line in facts.open_findings] for name in names}
-    found = pa.table({name: pa.array(lines[name], _FINDING_TYPES.get(name, pa.string())) for name in names})
+    lines = {name: [getattr(line, name) for line in facts.open_findings] for name in FINDING_COLUMNS}
+    found = pa.table({name: pa.array(line, _finding_type(name)) for name, line in lines.items()})
     connection.register("found", found)
     connection.execute("INSERT INTO account_findings SELECT * FROM found")
     connection.unregister("found")
+
+
+def _finding_type(name: str) -> Any:
+    if name == "deadline_at":
+        return TIME
+    return pa.bool_() if name in ("owned", "answered") else pa.string()

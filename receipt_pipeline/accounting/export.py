@@ -140,6 +140,29 @@ def _export_changes(tx: LedgerTransaction, note: ExportNote, folder: Path) -> Ex
     A refresh that a crash cut off left files that no note names; they are written over.
     """
     refresh_no = note.refresh_no + 1
+    try:
+        parts, digests = _write_changes(tx, note, folder, refresh_no)
+        fresh = replace(
+            note,
+            mark=read_mark(tx),
+            as_of=tx.now().isoformat(),
+            refresh_no=refresh_no if parts != note.parts else note.refresh_no,
+            parts=parts,
+            digests=digests,
+        )
+        write_note(fresh, folder)
+    except Exception:
+        # On a full disk the space of a part of a refresh is wanted back.
+        for left in folder.glob(f"*/{_name(refresh_no)}-*"):
+            left.unlink()
+        raise
+    rows = {table.name: fresh.rows_written(table.name, since=refresh_no) for table in EXPORTED}
+    return ExportSummary(fresh, rows, folder)
+
+
+def _write_changes(
+    tx: LedgerTransaction, note: ExportNote, folder: Path, refresh_no: int
+) -> tuple[dict[str, tuple[Part, ...]], dict[str, str]]:
     moved = [str(job_id) for job_id in tx.execute(changed_jobs(note.mark)).scalars()]
     parts, digests = dict(note.parts), dict(note.digests)
     for table in EXPORTED:
@@ -148,23 +171,15 @@ def _export_changes(tx: LedgerTransaction, note: ExportNote, folder: Path) -> Ex
             digests[table.name] = digest
         elif not chunks:
             continue
-        parts[table.name] = (
-            *parts[table.name],
-            *_write(table, chunks, folder, refresh_no=refresh_no),
-        )
+        written = _write(table, chunks, folder, refresh_no=refresh_no)
+        parts[table.name] = (*parts[table.name], *written)
     if moved:
         parts[CHANGED_JOBS] = (*parts.get(CHANGED_JOBS, ()), _write_moved(moved, folder, refresh_no))
-    fresh = replace(
-        note,
-        mark=read_mark(tx),
-        as_of=tx.now().isoformat(),
-        refresh_no=refresh_no if parts != note.parts else note.refresh_no,
-        parts=parts,
-        digests=digests,
-    )
-    write_note(fresh, folder)
-    rows = {table.name: fresh.rows_written(table.name, since=refresh_no) for table in EXPORTED}
-    return ExportSummary(fresh, rows, folder)
+    return parts, digests
+
+
+def _name(refresh_no: int) -> str:
+    return f"refresh-{refresh_no:05d}" if refresh_no else "part"
 
 
 def _changed_chunks(
@@ -197,15 +212,14 @@ def _read(tx: LedgerTransaction, table: ExportedTable, *conditions: ColumnElemen
 def _write(
     table: ExportedTable, chunks: Iterable[Rows], folder: Path, *, refresh_no: int
 ) -> tuple[Part, ...]:
-    name = f"refresh-{refresh_no:05d}" if refresh_no else "part"
-    written = write_parts(table, chunks, folder / table.name, name=name)
+    written = write_parts(table, chunks, folder / table.name, name=_name(refresh_no))
     return tuple(
         Part(f"{table.name}/{path.name}", refresh_no, rows, path.stat().st_size) for path, rows in written
     )
 
 
 def _write_moved(moved: Sequence[str], folder: Path, refresh_no: int) -> Part:
-    path = folder / CHANGED_JOBS / f"refresh-{refresh_no:05d}-00000.parquet"
+    path = folder / CHANGED_JOBS / f"{_name(refresh_no)}-00000.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"job_id": pa.array(sorted(moved), pa.string())}), path, compression="zstd")
     return Part(f"{CHANGED_JOBS}/{path.name}", refresh_no, len(moved), path.stat().st_size)

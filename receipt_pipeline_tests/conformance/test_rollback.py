@@ -38,7 +38,7 @@ def services(ledger: Ledger, tmp_path: Path, clock: FakeClock) -> EffectServices
 
 
 def every_row(ledger: Ledger) -> dict[str, list[Any]]:
-    """Return all rows of all tables, in the columns that an earlier version knows, as the database holds them."""
+    """Return all rows of all tables as the database holds them, in the columns of an earlier version."""
     held = sa.MetaData()
     with ledger.engine.connect() as connection:
         held.reflect(connection)

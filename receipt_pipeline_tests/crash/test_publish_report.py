@@ -302,9 +302,13 @@ def test_a_full_disk_leaves_the_former_report_and_says_so(
     assert left_in(accountant.report_root) == {"report.duckdb", "export"}
 
 
+@pytest.mark.parametrize("renewed_share_max", [0, 1_000])
 def test_an_export_that_fills_the_disk_leaves_the_former_export(
-    accountant: Accountant, monkeypatch: pytest.MonkeyPatch
+    accountant: Accountant, monkeypatch: pytest.MonkeyPatch, renewed_share_max: int
 ) -> None:
+    """Whether the ledger is read whole or only what changed."""
+    monkeypatch.setattr("receipt_pipeline.accounting.export.RENEWED_SHARE_MAX", renewed_share_max)
+    an_accepted_job(accountant.ledger)
     # The kernel itself says that there is no space: every part is written to /dev/full.
     real = pq.ParquetWriter
     monkeypatch.setattr(
@@ -312,10 +316,12 @@ def test_an_export_that_fills_the_disk_leaves_the_former_export(
         lambda where, *given, **named: real("/dev/full", *given, **named),
     )
     before = (accountant.export / "export.json").read_text()
+    files = sorted(path.name for path in accountant.export.rglob("*.parquet"))
     with pytest.raises(ReportFault) as refused:
         publish_report(accountant)
     assert refused.value.reason is STORAGE_FULL
     assert (accountant.export / "export.json").read_text() == before
+    assert sorted(path.name for path in accountant.export.rglob("*.parquet")) == files
     assert left_in(accountant.report_root) == {"report.duckdb", "export"}
     assert jobs_reported(accountant) == 1
 

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from receipt_pipeline.accounting.exported import EXPORTED
-from receipt_pipeline.ledger.changes import LedgerMark, changed_rows, read_mark
+from receipt_pipeline.ledger.changes import LedgerMark, changed_rows, is_mark_of, read_mark
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
 
 Rows = dict[tuple[Any, ...], tuple[Any, ...]]
@@ -55,8 +55,9 @@ class ChangeWatch:
             if not sa.inspect(tx._connection).has_table("object_checks"):
                 return
             now = {table.name: self._rows(tx, table) for table in EXPORTED}
-            if place in self._seen and not self._by_hand:
-                mark, before = self._seen[place]
+            mark, before = self._seen.get(place, (None, {}))
+            # A ledger that did not go on from the mark is read whole, and tells nothing of changes.
+            if mark is not None and not self._by_hand and is_mark_of(tx, mark):
                 for table in EXPORTED:
                     self._compare(tx, table, mark, before[table.name], now[table.name])
             self._seen[place], self._by_hand = (read_mark(tx), now), False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +47,14 @@ Rows = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class ExportSummary:
-    """What was exported: rows read per table, and the note of what there is now.
+    """What there is now, as its note says, and what was found damaged and read anew from the ledger.
 
-    `notices` says what was found damaged and read anew from the ledger.
+    `rows` counts the rows of each table, where that was asked for.
     """
 
     note: ExportNote
-    rows: Mapping[str, int]
-    folder: Path
     notices: tuple[str, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
 
 
 def export_ledger(accountant: Accountant) -> ExportSummary:
@@ -65,7 +64,9 @@ def export_ledger(accountant: Accountant) -> ExportSummary:
         ReportFault: STORAGE.FULL.v1; the earlier export is still there.
     """
     with publishing(accountant.report_root), storage_faults(), accountant.ledger.reading() as tx:
-        return refresh_export(tx, accountant.export)
+        summary = refresh_export(tx, accountant.export)
+        there = {table.name: select(func.count()).select_from(table.source) for table in EXPORTED}
+        return replace(summary, rows={name: int(tx.scalar(count) or 0) for name, count in there.items()})
 
 
 def refresh_export(tx: LedgerTransaction, folder: Path, *, whole: bool = False) -> ExportSummary:
@@ -130,8 +131,7 @@ def _export_whole(tx: LedgerTransaction, folder: Path) -> ExportSummary:
         folder.rename(former)
     building.rename(folder)
     shutil.rmtree(former, ignore_errors=True)
-    rows = {name: sum(part.rows for part in written) for name, written in parts.items()}
-    return ExportSummary(note, rows, folder)
+    return ExportSummary(note)
 
 
 def _export_changes(tx: LedgerTransaction, note: ExportNote, folder: Path) -> ExportSummary:
@@ -156,8 +156,7 @@ def _export_changes(tx: LedgerTransaction, note: ExportNote, folder: Path) -> Ex
         for left in folder.glob(f"*/{_name(refresh_no)}-*"):
             left.unlink()
         raise
-    rows = {table.name: fresh.rows_written(table.name, since=refresh_no) for table in EXPORTED}
-    return ExportSummary(fresh, rows, folder)
+    return ExportSummary(fresh)
 
 
 def _write_changes(

@@ -9,11 +9,15 @@ from receipt_pipeline.chain.words import KNOWN_WORDS
 
 _FORM = r"(?:SDN|BHD|LTD|PTE|ENTERPRISE|TRADING)\b"
 _OPEN_BRACKET = re.compile(rf"\((\w{{1,3}})\s+(?={_FORM})", re.IGNORECASE)
-_MARK_BEFORE_FORM = re.compile(rf"(?<=[A-Z]{{5}})[.:-](?=\s+{_FORM})", re.IGNORECASE)
+_MARK_BEFORE_FORM = re.compile(rf"(?<=[A-Z]{{5}})[.:;·-](?=\s+{_FORM})", re.IGNORECASE)
+# What is left of a company's number behind the form of the company.
+_NUMBER_LEFT = re.compile(r"(?<=\bBHD|\bLTD)\.?\s+\S*\d\S*[)\]}]$", re.IGNORECASE)
+_TWO_BRACKETS = re.compile(r"\(\s*\((?=[^()]*\)[^()]*$)")
 # Between the stops of initials a digit is a letter.
 _DIGIT_AMONG_INITIALS = re.compile(r"(?<=[A-Z]\.)[10](?=\.[A-Z]?\b)", re.IGNORECASE)
 _STOP_IN_WORD = re.compile(r"\b([A-Z]+)\.([A-Z]+)\b", re.IGNORECASE)
 _GLUED_POSTCODE = re.compile(r"(?<!\d)(\d{5})(?=[A-Z]{2})", re.IGNORECASE)
+_LETTER_IN_NUMBER = re.compile(r"(?<=\b\d\d)O\b|(?<=\b\d)O(?=\d)")
 _GLUED_NUMBER = re.compile(r"\b(\d{1,4})([A-Z]{4,})\b", re.IGNORECASE)
 _STOP_FOR_COMMA = re.compile(
     r"(?<=[A-Z]{4})\.(?=[A-Z]{4})|(?<=\d)\.(?= ?[A-Z]{4})|(?<=\d):(?= )|(?<=\b(?:KL|PJ|JB))\.(?= [A-Z])",
@@ -29,9 +33,9 @@ _LONG_KNOWN = sorted(word for word in KNOWN_WORDS if len(word) >= LONG_WORD_MIN)
 
 def mended_name(name: str) -> str:
     """Return the name with the marks that reading lost or made up put right."""
-    name = _OPEN_BRACKET.sub(r"(\1) ", name.replace("_", " "))
+    name = _TWO_BRACKETS.sub("(", _OPEN_BRACKET.sub(r"(\1) ", name.replace("_", " ")))
     name = _DIGIT_AMONG_INITIALS.sub(lambda match: "I" if match.group() == "1" else "O", name)
-    name = _LONG_WORD.sub(_as_known, _MARK_BEFORE_FORM.sub("", name))
+    name = _NUMBER_LEFT.sub("", _LONG_WORD.sub(_as_known, _MARK_BEFORE_FORM.sub("", name)))
     return " ".join(name.split())
 
 
@@ -41,7 +45,7 @@ def mended_address(address: str) -> str:
     address = _LONG_WORD.sub(_as_known, address)
     address = _GLUED_POSTCODE.sub(r"\1 ", address)
     address = _GLUED_NUMBER.sub(_parted_if_known, address)
-    address = _COMMA_FOR_STOP.sub(".", address)
+    address = _COMMA_FOR_STOP.sub(".", _LETTER_IN_NUMBER.sub("0", address))
     # Between the parts of an address a comma is meant; the reader often takes a small one for a stop.
     address = " ".join(_STOP_FOR_COMMA.sub(",", address).split())
     glued = len(_GLUED_COMMA.findall(address))

@@ -1,4 +1,4 @@
-"""Reading the public cases, awkward files and a few real scans, from bytes to fields."""
+"""Reading the public cases, awkward files and real scans with `chain-v2`, from bytes to fields."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from receipt_pipeline.chain.decode import decode_scan
-from receipt_pipeline.chain.extract import extract_fields
 from receipt_pipeline.chain.ocr import RapidOcrEngine, read_scan
 from receipt_pipeline.chain.ocr_models import place_models
+from receipt_pipeline.chain.revisions import chain_named
 from receipt_pipeline.chain.values import Reading, ReceiptFields
 from receipt_pipeline.core.errors import ScanRejected
 from receipt_pipeline.core.money import Money
@@ -22,6 +22,7 @@ from receipt_pipeline_tests.printed_receipt import reading_of
 
 pytestmark = pytest.mark.field
 
+CHAIN = chain_named("chain-v2")
 CASES = {
     "25-exif-upside-down": ("upright.jpg", "tag3.jpg"),
     "26-bad-images": ("good.png", "cmyk.jpg"),
@@ -56,19 +57,20 @@ SAME_FIELDS = {
     "gray-16bit.png": "sroie-0031",
     "palette-16.png": "sroie-0039",
     "png-named.jpg": "sroie-0109",
+    "trailing-garbage.jpg": "sroie-0004",
 }
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> RapidOcrEngine:
     """The real engine with its models placed in a folder of its own."""
-    return RapidOcrEngine(place_models(tmp_path_factory.mktemp("models")))
+    return RapidOcrEngine(place_models(tmp_path_factory.mktemp("models")), CHAIN.settings)
 
 
 def read(path: Path, engine: RapidOcrEngine) -> tuple[Reading, ReceiptFields]:
     """Reading and fields of one file."""
     reading = read_scan(decode_scan(path.read_bytes()), engine)
-    return reading, extract_fields(reading)
+    return reading, CHAIN.reading.extract(reading)
 
 
 def expected_of(shared: Path, case: str) -> Any:
@@ -151,7 +153,7 @@ def test_a_perfect_reading_gives_the_same_total(shared: Path, case: str, name: s
     stem = name.partition(".")[0]
     text = folder / f"{stem}.lines.txt"
     pages = (text if text.exists() else folder / "text.lines.txt").read_text(encoding="utf-8").split("\f")
-    assert total_text(extract_fields(reading_of(*pages))) == expected_of(shared, case)[name]["total"]
+    assert total_text(CHAIN.reading.extract(reading_of(*pages))) == expected_of(shared, case)[name]["total"]
 
 
 @pytest.mark.parametrize(("name", "code"), REJECTED.items())

@@ -56,9 +56,11 @@ def _plain_loop(scans: Sequence[Path]) -> float:
 def _load_reader(models: str) -> None:
     from receipt_pipeline.chain.ocr import RapidOcrEngine
     from receipt_pipeline.chain.ocr_models import place_models
+    from receipt_pipeline.chain.revisions import carried_chains
 
     global _reader
-    _reader = RapidOcrEngine(place_models(Path(models)))
+    # The newest chain is what a fresh home runs.
+    _reader = RapidOcrEngine(place_models(Path(models)), carried_chains()[-1].settings)
 
 
 def _read_one(path: str) -> int:

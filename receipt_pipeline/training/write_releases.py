@@ -35,21 +35,21 @@ class ReleasePlan:
 PLANS = (
     ReleasePlan(
         name="2026-10",
-        alias="previous",
+        alias=None,
         chain="chain-v1",
         model="2026-10",
         limits={"risk_review_ppm": 500_000, "ocr_confidence_min_ppm": 900_000, "sums_disagree_min": 1},
     ),
     ReleasePlan(
         name="2026-11",
-        alias="production",
+        alias="previous",
         chain="chain-v1",
         model="2026-11",
         limits={"risk_review_ppm": 400_000, "ocr_confidence_min_ppm": 850_000, "sums_disagree_min": 2},
     ),
     ReleasePlan(
         name="2026-12",
-        alias=None,
+        alias="production",
         chain="chain-v2",
         model="2026-11",
         limits={"risk_review_ppm": 400_000, "ocr_confidence_min_ppm": 850_000, "sums_disagree_min": 2},

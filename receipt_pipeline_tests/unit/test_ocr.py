@@ -12,10 +12,14 @@ from receipt_pipeline.chain.ocr import (
     RapidOcrEngine,
     detector_limit,
     in_reading_order,
+    limit_at,
+    page_scale,
     read_scan,
 )
 from receipt_pipeline.chain.ocr_models import OCR_MODELS, OcrModelFiles
 from receipt_pipeline.chain.values import DecodedScan, Page, TextLine
+from receipt_pipeline.chain.words import KNOWN_WORDS
+from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import StageFailed
 
 
@@ -83,3 +87,28 @@ def test_pages_are_scaled_to_one_area_and_long_ones_to_more(
     width_px: int, height_px: int, limit: tuple[str, int]
 ) -> None:
     assert detector_limit(width_px, height_px, OcrSettings()) == limit
+
+
+def test_a_reader_under_other_settings_shares_the_loaded_models_and_keeps_what_shapes_them() -> None:
+    nowhere = OcrModelFiles(det=Path("det"), rec=Path("rec"), cls=Path("cls"))
+    engine = RapidOcrEngine(nowhere, OcrSettings(recognition_batch=3))
+    other = engine.under(OcrSettings(trims_margins=True, recognition_batch=1))
+    assert other.settings == OcrSettings(trims_margins=True, recognition_batch=3)
+    assert engine.settings == OcrSettings(recognition_batch=3)
+    assert other._loaded is engine._loaded
+
+
+def test_what_came_later_enters_the_identity_only_where_it_is_on() -> None:
+    assert OcrSettings().as_document().keys().isdisjoint({"trims_margins", "weighs_words", "words"})
+    later = OcrSettings(trims_margins=True, weighs_words=True).as_document()
+    assert (later["trims_margins"], later["weighs_words"]) == (True, True)
+    assert later["words"] == digest_of(sorted(KNOWN_WORDS))
+
+
+def test_a_part_of_a_page_is_scaled_as_the_whole_page_is() -> None:
+    settings = OcrSettings()
+    scale = page_scale(900, 1800, settings)
+    assert limit_at(scale, 900, 1800) == detector_limit(900, 1800, settings)
+    kind, side_px = limit_at(scale, 900, 1000)
+    assert kind == "max"
+    assert abs(side_px / 1000 - scale) < 0.02

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from receipt_pipeline.chain.ocr import RapidOcrEngine, read_scan
+from receipt_pipeline.chain.ocr import OcrSettings, RapidOcrEngine, read_scan
 from receipt_pipeline.chain.ocr_models import place_models
 from receipt_pipeline.chain.values import DecodedScan, Page
 
@@ -99,3 +99,14 @@ def test_the_small_print_of_a_long_paper_is_read(engine: RapidOcrEngine) -> None
 def test_an_upright_page_is_not_turned(engine: RapidOcrEngine) -> None:
     page = a_drawn_page()
     assert engine.upright(page) is page
+
+
+def test_the_second_chain_reads_a_page_with_wide_margins_in_its_own_places(engine: RapidOcrEngine) -> None:
+    page = a_drawn_page()
+    wide = Page(0, np.full((900, 1100, 3), 255, dtype=np.uint8))
+    wide.pixels[300:560, 400:820] = page.pixels
+    second = engine.under(OcrSettings(trims_margins=True, weighs_words=True))
+    lines = second.read_page(wide)
+    assert [line.text.replace(" ", "") for line in lines] == [text.replace(" ", "") for text in PRINTED]
+    assert all(line.box[0] >= 400 and line.box[1] >= 300 and line.box[2] <= 820 for line in lines)
+    assert second.read_page(wide) == lines

@@ -14,7 +14,7 @@ from receipt_pipeline.chain.ocr import OcrSettings, RapidOcrEngine
 from receipt_pipeline.chain.ocr_models import OcrModelFiles
 from receipt_pipeline.chain.policy import load_policy
 from receipt_pipeline.chain.release import load_chain, shipped_releases, verify_release
-from receipt_pipeline.chain.revisions import chain_named
+from receipt_pipeline.chain.revisions import chain_named, chain_of_revision
 from receipt_pipeline.chain.risk import load_risk_model, score
 from receipt_pipeline.chain.stages import chain_revision
 from receipt_pipeline.chain.values import Features
@@ -53,7 +53,7 @@ def refusal(pins: Pins, shipped: Path) -> IdentityMismatch:
 def test_three_releases_ship_that_differ_in_chain_model_or_policy() -> None:
     ships = shipped_releases(SHIPPED, image_digest=IMAGE)
     assert [(one.name, one.alias) for one in ships] == [
-        ("2026-10", "previous"), ("2026-11", "production"), ("2026-12", None)
+        ("2026-10", None), ("2026-11", "previous"), ("2026-12", "production")
     ]  # fmt: skip
     older, newer, candidate = (one.release for one in ships)
     assert older.risk_model_digest != newer.risk_model_digest
@@ -171,6 +171,16 @@ def test_a_reader_with_other_settings_than_the_pinned_is_refused(shipped: Path) 
     with pytest.raises(IdentityMismatch) as caught:
         load_chain(release_of(shipped).pins(), shipped=shipped, image_digest=IMAGE, engine=engine)
     assert caught.value.facts["artefact"] == "chain_revision"
+
+
+def test_one_reader_serves_every_shipped_chain_under_its_own_settings(shipped: Path) -> None:
+    nowhere = OcrModelFiles(det=Path("det"), rec=Path("rec"), cls=Path("cls"))
+    engine = RapidOcrEngine(nowhere)
+    for one in shipped_releases(shipped, image_digest=IMAGE):
+        pins = one.release.pins()
+        loaded = load_chain(pins, shipped=shipped, image_digest=IMAGE, engine=engine)
+        assert loaded.parts.ocr.stage == chain_of_revision(pins.chain_revision).stages(None)[1]
+    assert engine.settings == OcrSettings()
 
 
 def test_the_image_digest_covers_chain_and_core_and_nothing_else(tmp_path: Path) -> None:

@@ -112,7 +112,12 @@ class Rooms:
     @cached_property
     def reconciler(self) -> Reconciler:
         """Return what reconciliation works with."""
-        return Reconciler(ledger=self.ledger, objects=self.objects, limits=self.settings.limits)
+        return Reconciler(
+            ledger=self.ledger,
+            objects=self.objects,
+            limits=self.settings.limits,
+            thresholds=self.settings.alert_thresholds,
+        )
 
     @cached_property
     def accountant(self) -> Accountant:

@@ -39,7 +39,6 @@ class ServiceLimits:
     missing_scans_s: float = 900.0
     pass_bound_s: float = 20.0
     worker_ttl_s: float = 120.0
-    queue_age_warn_s: float = 1800.0
     rota: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_ROTA))
     escalation: str = "operations-lead"
     principals: frozenset[str] = frozenset({"operations", "operations-lead"})

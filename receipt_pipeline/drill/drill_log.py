@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from receipt_pipeline.core.receipt_audiences import Audience
+from receipt_pipeline.core.receipt_text import render_receipt
 from receipt_pipeline.home import Services
 
 
@@ -30,7 +32,7 @@ class DrillLog:
         )
 
     def answer(self, report: dict[str, Any], services: Services) -> dict[str, Any]:
-        """Return the drill's document."""
+        """Return the drill's document; all of it can be recounted from `records`, its jobs' journal."""
         jobs = []
         for job in self.jobs:
             status = services.status(job["job_id"])
@@ -41,4 +43,24 @@ class DrillLog:
             )
         passed = bool(self.steps) and all(step["ok"] for step in self.steps)
         verdict = "pass" if passed else "fail"
-        return {"jobs": jobs, "steps": self.steps, "report": report, "verdict": verdict}
+        return {
+            "jobs": jobs,
+            "steps": self.steps,
+            "report": report,
+            "receipts": self._receipts(services),
+            "records": self._records(services),
+            "verdict": verdict,
+        }
+
+    def _receipts(self, services: Services) -> dict[str, str]:
+        """Return each job's completion receipt as text, by its name in the drill."""
+        return {job["name"]: render_receipt(services.status(job["job_id"])) for job in self.jobs}
+
+    def _records(self, services: Services) -> list[dict[str, Any]]:
+        """Return every event of every job in order, as the engineering view tells it."""
+        told = [
+            {"job": job["name"], "job_id": job["job_id"]} | event
+            for job in self.jobs
+            for event in services.status(job["job_id"], audience=Audience.ENGINEERING)["trail"]
+        ]
+        return sorted(told, key=lambda event: event["seq"])

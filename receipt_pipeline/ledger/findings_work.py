@@ -105,9 +105,9 @@ def abandoned_leases(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding
     )
 
 
-def queue_age_beyond_capacity(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
-    """Find accepted jobs that have waited for a worker longer than the warning age."""
-    limit = tx.now() - dt.timedelta(seconds=limits.queue_age_warn_s)
+def queue_age_beyond_capacity(tx: LedgerTransaction, *, queue_age_s: float) -> Finding:
+    """Find accepted jobs that have waited for a worker longer than the age that operators are warned of."""
+    limit = tx.now() - dt.timedelta(seconds=queue_age_s)
     query = (
         select(
             jobs.c.job_id,

@@ -84,6 +84,12 @@ def _read(services: Reconciler) -> object:
     return sweep_results(services, depth=Depth.CONTENT)
 
 
+def _queue_age(services: Reconciler) -> CheckOutcome:
+    """Hold waiting jobs against the very age at which the alert is raised."""
+    queue_age_s = services.thresholds().queue_age_s
+    return _answer(services, lambda tx, limits: queue_age_beyond_capacity(tx, queue_age_s=queue_age_s))
+
+
 _DEFINITIONS = (
     _from_ledger("one_terminal_record_per_job", JOB_LEDGER, lambda tx, limits: terminal_record_conflicts(tx)),
     _from_ledger("items_balance_to_accepted", JOB_LEDGER, lambda tx, limits: unbalanced_items(tx)),
@@ -97,11 +103,7 @@ _DEFINITIONS = (
     ),
     _from_ledger("no_abandoned_lease", JOB_LEDGER, lambda tx, limits: abandoned_leases(tx, limits=limits)),
     _from_ledger("effects_have_no_gaps", JOB_LEDGER, lambda tx, limits: effect_gaps(tx)),
-    _from_ledger(
-        "queue_age_within_capacity",
-        JOB_LEDGER,
-        lambda tx, limits: queue_age_beyond_capacity(tx, limits=limits),
-    ),
+    CheckDefinition("queue_age_within_capacity", JOB_LEDGER, _queue_age),
     _from_ledger("no_standing_alert", JOB_LEDGER, lambda tx, limits: standing_alerts(tx)),
     _from_objects("every_success_has_its_object", _present, lambda tx, limits: success_without_object(tx)),
     _from_objects("objects_match_the_ledger", _read, lambda tx, limits: object_mismatch(tx)),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from receipt_pipeline.core.alerts import AlertThresholds
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.objects.store import ObjectStore
@@ -14,8 +16,13 @@ OBJECTS_BATCH_MAX = 400
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """The services that every comparison and every repair is handed."""
+    """The services that every comparison and every repair is handed.
+
+    Attributes:
+        thresholds: reads when operators are warned, each time anew: the file may have changed.
+    """
 
     ledger: Ledger
     objects: ObjectStore
     limits: ServiceLimits
+    thresholds: Callable[[], AlertThresholds] = AlertThresholds

@@ -101,7 +101,7 @@ def _alert_standing(home: OpenedHome) -> Broken:
 def _waiting_too_long(home: OpenedHome) -> Broken:
     house = home.bench
     job_id = house.bench.accept(key="waiting")
-    house.clock.advance(home.services.settings.limits.queue_age_warn_s + 1)
+    house.clock.advance(home.services.settings.alert_thresholds().queue_age_s + 1)
     return Broken((job_id,), lambda: house.bench.work(job_id))
 
 

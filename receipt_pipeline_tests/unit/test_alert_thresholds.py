@@ -10,6 +10,8 @@ from receipt_pipeline.core.alerts import DEFAULT_PHASE_S, AlertThresholds, read_
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.job_lifecycle import Phase
 from receipt_pipeline.settings import ALERTS_FILE, read_settings
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.orchestration.opened_home import open_home
 
 
 def test_the_file_that_ships_says_what_the_code_does_without_it(tmp_path: Path) -> None:
@@ -49,3 +51,18 @@ def test_a_slip_is_refused_by_the_name_of_what_is_wrong(text: str) -> None:
         read_thresholds(text, name="alerts.toml")
     assert refused.value.reason.code == "SETTING.INVALID.v1"
     assert "alerts.toml" in str(refused.value.facts["variable"])
+
+
+def test_the_check_of_the_queue_and_its_alert_go_by_one_setting(
+    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
+    (home.folder / "alerts.toml").write_text("queue_age_s = 60\n")
+    home.submit("waiting")
+    for seconds, passes in ((60, True), (1, False)):
+        clock.advance(seconds)
+        home.services.review_alerts()
+        assert home.services.check("queue_age_within_capacity").passed is passes
+        assert [row["kind"] for row in home.services.alerts() if row["kind"] == "queue_age"] == (
+            [] if passes else ["queue_age"]
+        )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from receipt_pipeline.core.alerts import AlertThresholds
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
 from receipt_pipeline.core.envelope import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
@@ -288,7 +289,7 @@ def test_a_lease_that_ended_untouched_is_named_until_it_is_taken_over(house: Rec
 
 def test_a_long_wait_for_the_first_claim_is_named(house: ReconcileBench) -> None:
     job_id = house.bench.accept(key="waiting")
-    house.clock.advance(house.limits.queue_age_warn_s)
+    house.clock.advance(AlertThresholds().queue_age_s)
     assert house.check("queue_age_within_capacity").passed
     house.clock.advance(1)
     assert_red(house, "queue_age_within_capacity", job_id)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
@@ -220,6 +221,15 @@ def _in_schema(url: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}options=-csearch_path%3D{DAGSTER_SCHEMA}"
 
 
+def _time_zone(env: Mapping[str, str]) -> str:
+    """Return the zone of the report's days by its name, as in `Europe/Berlin`."""
+    name = env.get("RECEIPTS_TIME_ZONE") or "UTC"
+    try:
+        return ZoneInfo(name).key
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InputRefused(SETTING_INVALID, variable="RECEIPTS_TIME_ZONE") from error
+
+
 def _limits(env: Mapping[str, str]) -> ServiceLimits:
     """Return the default limits with every `RECEIPTS_LIMIT_<NAME>` put in its place."""
     defaults = ServiceLimits()
@@ -239,7 +249,7 @@ def _limits(env: Mapping[str, str]) -> ServiceLimits:
         if not 0 <= given[name] < math.inf:
             raise InputRefused(SETTING_INVALID, variable=variable)
     principals = env.get("RECEIPTS_PRINCIPALS")
-    replaced = dataclasses.replace(defaults, **given)  # type: ignore[arg-type]
+    replaced = dataclasses.replace(defaults, **given, time_zone=_time_zone(env))  # type: ignore[arg-type]
     if principals is None:
         return replaced
     return dataclasses.replace(replaced, principals=frozenset(filter(None, principals.split(","))))

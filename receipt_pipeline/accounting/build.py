@@ -156,7 +156,7 @@ def _load_account(
             facts.snapshot.seq,
             facts.snapshot.as_of,
             facts.snapshot.cutoff or facts.snapshot.as_of,
-            TIME_ZONE,
+            limits.time_zone,
             document["state"],
             document["gate"],
             json.dumps(document, ensure_ascii=False),

@@ -40,6 +40,8 @@ class ServiceLimits:
     pass_bound_s: float = 20.0
     worker_ttl_s: float = 120.0
     rota: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_ROTA))
+    # The zone whose midnight ends a day of the report.
+    time_zone: str = "UTC"
     escalation: str = "operations-lead"
     principals: frozenset[str] = frozenset({"operations", "operations-lead"})
 

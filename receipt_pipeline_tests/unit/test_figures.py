@@ -7,14 +7,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from receipt_pipeline.accounting.figures import FIGURES, counted
 from receipt_pipeline.cli.main import app
+from receipt_pipeline_tests.e2e.documented import Documented, documented
 from receipt_pipeline_tests.fakes.every_outcome import every_outcome
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
+from receipt_pipeline_tests.suite_results import PROJECT
 from receipt_pipeline_tests.unit.test_import import ROWS, a_file
 
 # What is no aggregate: the verdict and when it was given.
@@ -113,6 +117,49 @@ def test_a_figure_is_listed_by_its_name_on_the_command_line(
     assert len(json.loads(rows.stdout)) == document["failed"]
     wrong = CliRunner().invoke(app, ["report", "--published", "--figure", "nothing"])
     assert wrong.exit_code == 2
+
+
+COOKBOOK = [entry for entry in documented("sql") if entry.place.startswith(("analysts", "rollout"))]
+
+
+def test_the_cookbook_has_twenty_questions_and_more() -> None:
+    assert len(COOKBOOK) >= 20
+
+
+@pytest.mark.parametrize("query", COOKBOOK, ids=lambda query: query.place)
+def test_a_question_of_the_cookbook_is_answered_alike_from_duckdb_and_pandas(
+    home: tuple[OpenedHome, dict[str, Any]], query: Documented
+) -> None:
+    opened, _ = home
+    told = opened.services.query_report(query.text)
+    with duckdb.connect(str(opened.services.accountant.published), read_only=True) as report:
+        report.execute("SET TimeZone = 'UTC'")
+        rows = report.execute(query.text).fetchall()
+        frame = report.execute(query.text).df()
+    assert sorted(map(repr, rows)) == sorted(repr(tuple(row.values())) for row in told)
+    assert isinstance(frame, pd.DataFrame)
+    assert len(frame) == len(told)
+    if told:
+        assert list(frame.columns) == list(told[0])
+
+
+def test_the_notebook_runs_from_its_first_cell_to_its_last(
+    home: tuple[OpenedHome, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, document = home
+    notebook = json.loads((PROJECT / "docs" / "analysts.ipynb").read_text())
+    monkeypatch.setenv("RECEIPTS_HOME", str(opened.folder))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    names: dict[str, Any] = {}
+    for cell in cells:
+        exec(compile(cell, "analysts.ipynb", "exec"), names)
+    try:
+        assert int(names["by_class"]["jobs"].sum()) == document["accepted"] + document["imported"]["total"]
+        assert len(names["open_questions"]) == sum(
+            row["state"] == "open" for row in document["investigations"]
+        )
+    finally:
+        names["report"].close()
 
 
 @pytest.fixture

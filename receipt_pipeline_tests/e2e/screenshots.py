@@ -11,9 +11,9 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.envelope import BATCH_CONTRACT
@@ -34,6 +34,11 @@ CHROMIUM_FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+WIDTHS: dict[str, ViewportSize] = {
+    "phone": {"width": 390, "height": 1400},
+    "desk": {"width": 1280, "height": 1500},
+}
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 WAIT_S = 300
 SETTLE_MS = 8_000
 BATCH_ROWS = 24
@@ -61,6 +66,7 @@ def main() -> None:
                 browser = playwright.chromium.launch(executable_path=str(found), args=CHROMIUM_FLAGS)
                 page = browser.new_page(viewport={"width": 1500, "height": 1000})
                 _pictures(page, served)
+                _page_pictures(browser, services.publish_page(), IMAGES)
                 browser.close()
         services.close()
 
@@ -131,6 +137,28 @@ def _pictures(page: Page, served: Hosted) -> None:
     page.get_by_text("[Show Markdown]").first.click(timeout=60_000)
     page.wait_for_timeout(2_000)
     page.screenshot(path=IMAGES / "job-accounting-chart.png")
+
+
+def _page_pictures(browser: Browser, page_file: Path, images: Path) -> None:
+    """Take the page for people at phone and desk width, in light and in dark."""
+    for width_name, viewport in WIDTHS.items():
+        for scheme in SCHEMES:
+            context = browser.new_context(viewport=viewport, color_scheme=scheme, device_scale_factor=1)
+            page = context.new_page()
+            page.goto(page_file.as_uri())
+            page.screenshot(path=images / f"operations-{width_name}-{scheme}.png")
+            context.close()
+
+
+def take_page_pictures(page_file: Path, images: Path) -> None:
+    """Take the pictures of one rendered page, without serving anything."""
+    found = find_chromium(None)
+    if isinstance(found, str):
+        raise SystemExit(found)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(found), args=CHROMIUM_FLAGS)
+        _page_pictures(browser, page_file, images)
+        browser.close()
 
 
 if __name__ == "__main__":

@@ -1,27 +1,33 @@
 """Takes the pictures of docs/img from a served home: catalog, checks, a wave's run, the account.
 
 Run it as `python -m receipt_pipeline_tests.e2e.screenshots`; it serves a home of its own, submits
-drawn receipts, breaks one result object so that a check is red, and drives headless Chromium.
+drawn receipts, breaks one result object so that a check is red, and drives headless Chromium. With
+`--page` it takes the page for people alone, at phone and desk width, in light and in dark.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, Literal
 
+import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.envelope import BATCH_CONTRACT
 from receipt_pipeline.defs.hosting import Hosted, ask, hosted
 from receipt_pipeline.home import Services, open_services
+from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.settings import read_settings
 from receipt_pipeline.training.draw_receipts import draw_receipt
 from receipt_pipeline_tests.chromium import find_chromium
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
 from receipt_pipeline_tests.suite_results import PROJECT
 
 IMAGES = PROJECT / "docs" / "img"
@@ -35,8 +41,8 @@ CHROMIUM_FLAGS = [
     "--disable-sync",
 ]
 WIDTHS: dict[str, ViewportSize] = {
-    "phone": {"width": 390, "height": 1400},
-    "desk": {"width": 1280, "height": 1500},
+    "phone": {"width": 390, "height": 844},
+    "desk": {"width": 1280, "height": 900},
 }
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 WAIT_S = 300
@@ -146,20 +152,51 @@ def _page_pictures(browser: Browser, page_file: Path, images: Path) -> None:
             context = browser.new_context(viewport=viewport, color_scheme=scheme, device_scale_factor=1)
             page = context.new_page()
             page.goto(page_file.as_uri())
-            page.screenshot(path=images / f"operations-{width_name}-{scheme}.png")
+            page.screenshot(path=images / f"operations-{width_name}-{scheme}.png", full_page=True)
             context.close()
 
 
-def take_page_pictures(page_file: Path, images: Path) -> None:
-    """Take the pictures of one rendered page, without serving anything."""
+def page_alone() -> None:
+    """Take the page's pictures over a day that is made without a server: several endings, and a queue."""
     found = find_chromium(None)
     if isinstance(found, str):
         raise SystemExit(found)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(found), args=CHROMIUM_FLAGS)
-        _page_pictures(browser, page_file, images)
-        browser.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="receipts-page-") as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        ledger = open_ledger(f"sqlite:///{folder}/empty.db")
+        ledger.migrate()
+        ledger.close()
+        home = open_home(Path(folder) / "home", Path(folder) / "empty.db", FakeClock(), patch)
+        _a_day(home)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=str(found), args=CHROMIUM_FLAGS)
+            _page_pictures(browser, home.services.publish_page(), IMAGES)
+            browser.close()
+
+
+def _a_day(home: OpenedHome) -> None:
+    """Settle jobs of several sizes and spans, lose one result, let one expire, and leave some waiting."""
+    house = home.bench
+    for number in range(12):
+        job_id = house.bench.accept(key=f"done-{number}", items=1 + number % 4)
+        home.clock.advance(5 + (37 * number) % 50)
+        house.bench.work(job_id)
+        house.settle_effects()
+    lost = house.settled(key="lost")
+    house.path(lost["result_key"]).unlink()
+    home.submit("late", limits={"max_queue_age_s": 60})
+    home.clock.advance(61)
+    home.services.reconcile_ledger()
+    for number in range(3):
+        home.submit(f"waiting-{number}", items=2 + number)
+        home.clock.advance(240)
+    home.services.dispatch()  # The code location ticks, as where it is served.
+    home.services.sweep_objects()
+    home.services.review_alerts()
+    home.services.publish_report()
 
 
 if __name__ == "__main__":
-    main()
+    page_alone() if sys.argv[1:] == ["--page"] else main()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from receipt_pipeline_tests.e2e.command import answer_of, processes_of, run_receipts
+from receipt_pipeline_tests.e2e.recount import recount
+from receipt_pipeline_tests.tidy.write_case_study import PAGE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.requirement(
-    "R072", "R073", "R074", "R075", "R076", "R077", "R080", "R081", "R084", "R085", "R055"
+    "R072", "R073", "R074", "R075", "R076", "R077", "R080", "R081", "R084", "R085", "R055", "R132"
 )
 def test_the_drill_passes_with_every_step_ok(tmp_path: Path) -> None:
     done = run_receipts(tmp_path / "home", "drill", "--json")
@@ -24,3 +28,27 @@ def test_the_drill_passes_with_every_step_ok(tmp_path: Path) -> None:
     assert len(answer["jobs"]) >= 4
     assert answer["report"]["accepted"] == len(answer["jobs"])
     assert processes_of(tmp_path / "home") == []
+    assert_recounted(answer)
+    assert_the_case_study_is_told_from(answer["records"])
+
+
+def assert_recounted(answer: dict[str, Any]) -> None:
+    """Assert that the report says what its jobs' journal adds up to, counted in another way."""
+    report = answer["report"]
+    counted = recount(answer["records"])
+    asked = counted.pop("asked")
+    assert {name: report[name] for name in counted} == counted
+    assert report["accepted"] == report["terminal"] + report["in_flight"] + report["unresolved"]
+    assert sorted((row["id"], row["kind"], row["state"]) for row in report["investigations"]) == asked
+    assert set(answer["receipts"]) == {job["name"] for job in answer["jobs"]}
+
+
+def assert_the_case_study_is_told_from(records: list[dict[str, Any]]) -> None:
+    """Assert that the drill's sixth job went through the window that the page tells, step by step."""
+    timeline = (
+        PAGE.read_text(encoding="utf-8").partition("<!-- timeline -->")[2].partition("<!-- /timeline")[0]
+    )
+    told = re.findall(r"^\| \d+ \|.*?`(\w+)`", timeline, flags=re.MULTILINE)
+    assert len(told) > 8
+    kinds = iter(record["kind"] for record in records if record["job"] == "job-6")
+    assert [kind for kind in told if kind not in kinds] == [], "each in its order"

@@ -190,7 +190,7 @@ def _a_day(home: OpenedHome) -> None:
     home.clock.advance(61)
     home.services.reconcile_ledger()
     for number in range(3):
-        home.submit(f"waiting-{number}", items=2 + number)
+        home.submit(f"waiting-{number}", items=2 + number, release="2026-10")
         home.clock.advance(240)
     home.services.dispatch()  # The code location ticks, as where it is served.
     home.services.sweep_objects()

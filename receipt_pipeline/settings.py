@@ -48,6 +48,7 @@ class Settings:
         image_digest: given by a container, None where set-up computes it.
         drill_plan: JSON of a failure plan; refused unless drills are enabled.
         notify_command: the program that takes notifications; empty for files in the outbox.
+        evaluation_set: folder of labelled scans on which releases are evaluated.
         notify_capability: what that program offers when the end of a call is not known.
         rollout: whom this installation serves while it takes over from an older system.
     """
@@ -67,6 +68,8 @@ class Settings:
     notify_command: tuple[str, ...] = ()
     notify_capability: Capability = Capability.NEITHER
     rollout: Rollout = SERVES_ALL
+
+    evaluation_set: Path | None = None
 
     @property
     def inbox(self) -> Path:
@@ -98,6 +101,11 @@ class Settings:
     def report(self) -> Path:
         """Return the folder of the published report."""
         return self.home / "report"
+
+    @property
+    def evaluations(self) -> Path:
+        """Return the folder of the releases' evaluations and their pages."""
+        return self.home / "evaluations"
 
     @property
     def metrics(self) -> Path:
@@ -143,6 +151,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         drill_plan=env.get("RECEIPTS_DRILL_PLAN", ""),
         notify_command=_words(env, "RECEIPTS_NOTIFY_COMMAND"),
         notify_capability=_capability(env),
+        evaluation_set=Path(env["RECEIPTS_EVALUATION_SET"]) if env.get("RECEIPTS_EVALUATION_SET") else None,
         rollout=_rollout(env),
     )
 

@@ -6,6 +6,7 @@ The length of a receipt is no evidence: nothing here counts its lines, rows or p
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from receipt_pipeline.chain.extract_currency import hinted_countries
@@ -119,12 +120,17 @@ def admit(features: Features) -> tuple[str, ...]:
     A value breaks it when it is absent, not finite, or outside the range the models were approved
     for; so does a feature that the contract does not know.
     """
-    known = {bound.name for bound in CONTRACT}
+    return bounds_broken(features, CONTRACT, contract=FEATURE_CONTRACT)
+
+
+def bounds_broken(features: Features, bounds: Sequence[FeatureBound], *, contract: str) -> tuple[str, ...]:
+    """Return the names that break these bounds, in their order, `contract` first if it is another."""
+    known = {bound.name for bound in bounds}
     refused = [
-        bound.name for bound in CONTRACT if not _within(features.values.get(bound.name, math.nan), bound)
+        bound.name for bound in bounds if not _within(features.values.get(bound.name, math.nan), bound)
     ]
     refused += sorted(name for name in features.values if name not in known)
-    if features.contract != FEATURE_CONTRACT:
+    if features.contract != contract:
         refused.insert(0, "contract")
     return tuple(refused)
 

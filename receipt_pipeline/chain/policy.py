@@ -12,14 +12,17 @@ from receipt_pipeline.chain.values import Features, ReadAmount, Reading, Receipt
 from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.item_outcome import Decision
 from receipt_pipeline.core.reasons import (
+    AMOUNT_ODD,
     AMOUNT_REFUND,
     CURRENCY_UNKNOWN,
     DATE_AMBIGUOUS,
+    DATE_CONTRADICTED,
     DATE_UNREAD,
     DUPLICATE_BYTES,
     IDENTITY_MISMATCH,
     OCR_DOUBTFUL,
     OCR_NO_TEXT,
+    PICTURE_ALTERED,
     RISK_HIGH,
     SEVERAL_RECEIPTS,
     SUMS_DISAGREE,
@@ -29,6 +32,7 @@ from receipt_pipeline.core.reasons import (
 )
 
 POLICY_CONTRACT = "receipt-policy/v1"
+STATED_RATE_CONTRACT = "receipt-policy/v2"
 
 REASONS_BY_STRENGTH = (
     DUPLICATE_BYTES,
@@ -45,6 +49,13 @@ REASONS_BY_STRENGTH = (
     OCR_DOUBTFUL,
 )
 
+# What the second contract adds: which kind of evidence made the risk high.
+EVIDENCE_REASONS = (SUMS_DISAGREE, DATE_CONTRADICTED, AMOUNT_ODD, PICTURE_ALTERED)
+CODES_OF_CONTRACT: Mapping[str, frozenset[str]] = {
+    POLICY_CONTRACT: frozenset(reason.code for reason in REASONS_BY_STRENGTH),
+    STATED_RATE_CONTRACT: frozenset(reason.code for reason in (*REASONS_BY_STRENGTH, *EVIDENCE_REASONS)),
+}
+
 # Without these a `clear` would say more than was read; no policy can switch them off.
 ALWAYS_REVIEWED = frozenset(
     {DUPLICATE_BYTES, OCR_NO_TEXT, SEVERAL_RECEIPTS, TOTAL_UNREAD, TOTAL_AMBIGUOUS, AMOUNT_REFUND}
@@ -59,7 +70,12 @@ class Policy:
         review_codes: reason codes that force a review.
         risk_review_ppm: probability of tampering from which an item is reviewed.
         ocr_confidence_min: lowest mean confidence, 0..1, of the lines that hold the decided fields.
-        sums_disagree_min: number of failed sums from which the arithmetic counts as disagreeing.
+        sums_disagree_min: number of failed sums from which the arithmetic counts as disagreeing; under
+            `receipt-policy/v1` alone.
+        contract: under which the policy decides.
+        review_rate_ppm: share of genuine receipts that the limit on the risk sends to review, as it was
+            measured on receipts that the model never saw.
+        evidence_log_odds_min: from which share in the risk a kind of evidence is named as a reason.
     """
 
     revision: str
@@ -68,6 +84,9 @@ class Policy:
     risk_review_ppm: int
     ocr_confidence_min: float
     sums_disagree_min: int
+    contract: str = POLICY_CONTRACT
+    review_rate_ppm: int = 0
+    evidence_log_odds_min: float = 0.0
 
 
 def load_policy(source: Path | bytes, expected_revision: str) -> Policy:
@@ -78,11 +97,11 @@ def load_policy(source: Path | bytes, expected_revision: str) -> Policy:
             contract, or a policy that switches off what is always reviewed.
     """
     document = read_artefact(source, expected_digest=expected_revision, artefact="policy")
-    if document.get("contract") != POLICY_CONTRACT:
+    contract = str(document.get("contract"))
+    if contract not in CODES_OF_CONTRACT:
         raise IdentityMismatch(IDENTITY_MISMATCH, artefact="policy", detail="unknown policy contract")
     codes = frozenset(document["review_codes"])
-    known = {reason.code for reason in REASONS_BY_STRENGTH}
-    if not {reason.code for reason in ALWAYS_REVIEWED} <= codes <= known:
+    if not {reason.code for reason in ALWAYS_REVIEWED} <= codes <= CODES_OF_CONTRACT[contract]:
         raise IdentityMismatch(IDENTITY_MISMATCH, artefact="policy", detail="review codes out of bounds")
     limits: Mapping[str, Any] = document["limits"]
     return Policy(
@@ -91,7 +110,10 @@ def load_policy(source: Path | bytes, expected_revision: str) -> Policy:
         review_codes=codes,
         risk_review_ppm=int(limits["risk_review_ppm"]),
         ocr_confidence_min=int(limits["ocr_confidence_min_ppm"]) / 1_000_000,
-        sums_disagree_min=int(limits["sums_disagree_min"]),
+        sums_disagree_min=int(limits.get("sums_disagree_min", 0)),
+        contract=contract,
+        review_rate_ppm=int(limits.get("review_rate_ppm", 0)),
+        evidence_log_odds_min=int(limits.get("evidence_log_odds_min_ppm", 0)) / 1_000_000,
     )
 
 
@@ -107,7 +129,7 @@ def decide(
     """Return `clear` without reasons, or `review` with every reason that applies, strongest first."""
     found = {DUPLICATE_BYTES} if duplicate_bytes else set()
     if reading.lines:
-        found.update(_field_reasons(fields))
+        found.update(field_reasons(fields))
         found.update(_doubts(policy, features=features, risk=risk))
     else:
         # Nothing was read, so nothing that would be said of fields or sums is evidence.
@@ -120,7 +142,7 @@ def decide(
     return Verdict(decision=Decision.REVIEW if reasons else Decision.CLEAR, reasons=reasons)
 
 
-def _field_reasons(fields: ReceiptFields) -> Iterator[Reason]:
+def field_reasons(fields: ReceiptFields) -> Iterator[Reason]:
     """Yield what the fields alone call into question."""
     if fields.several_receipts:
         yield SEVERAL_RECEIPTS

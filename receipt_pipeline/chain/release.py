@@ -99,6 +99,7 @@ def _verified(pins: Pins, *, shipped: Path, image_digest: str) -> tuple[CarriedC
     model = load_risk_model(model_path, pins.risk_model_digest)
     _same("feature_contract", expected=pins.feature_contract, found=model.contract)
     policy = load_policy(artefact_path(shipped / POLICIES_FOLDER, pins.policy_revision), pins.policy_revision)
+    _same("policy_contract", expected=carried.judging.policy_contract, found=policy.contract)
     return carried, model, policy
 
 

@@ -11,6 +11,7 @@ from receipt_pipeline.chain.extract_rules import RULES_V2
 from receipt_pipeline.chain.ocr import OcrSettings
 from receipt_pipeline.chain.stages import (
     JUDGING_V1,
+    JUDGING_V2,
     READING_V1,
     SETTINGS_V1,
     SETTINGS_V2,
@@ -47,7 +48,7 @@ def carried_chains() -> tuple[CarriedChain, ...]:
     """Return every chain that can be loaded here, oldest first; an older one keeps its answers."""
     return (
         CarriedChain("chain-v1", SETTINGS_V1, stages_v1, READING_V1, JUDGING_V1),
-        CarriedChain("chain-v2", SETTINGS_V2, stages_v2, READING_V2, JUDGING_V1),
+        CarriedChain("chain-v2", SETTINGS_V2, stages_v2, READING_V2, JUDGING_V2),
     )
 
 

@@ -12,6 +12,7 @@ from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.reasons import IDENTITY_MISMATCH
 
 MODEL_KIND = "logistic-regression/v1"
+CALIBRATED_KIND = "calibrated-logistic-regression/v2"
 PPM = 1_000_000
 CONTRIBUTION_DIGITS = 4
 LOG_ODDS_MAX = 30.0
@@ -22,6 +23,8 @@ class RiskModel:
     """A logistic regression over standardised features, with the contract it was approved for.
 
     `features`, `mean`, `scale` and `coef` are parallel; `digest` is that of the model's bytes.
+    `slope` and `offset` turn the regression's log-odds into calibrated ones (Platt, on receipts that the
+    regression never saw); 1 and 0 where nothing was calibrated.
     """
 
     digest: str
@@ -31,6 +34,8 @@ class RiskModel:
     scale: tuple[float, ...]
     coef: tuple[float, ...]
     intercept: float
+    slope: float = 1.0
+    offset: float = 0.0
 
 
 def load_risk_model(source: Path | bytes, expected_digest: str) -> RiskModel:
@@ -40,8 +45,9 @@ def load_risk_model(source: Path | bytes, expected_digest: str) -> RiskModel:
         IdentityMismatch: IDENTITY.MISSING.v1 or IDENTITY.MISMATCH.v1; altered bytes are never used.
     """
     document = read_artefact(source, expected_digest=expected_digest, artefact="risk_model")
-    if document.get("kind") != MODEL_KIND:
+    if document.get("kind") not in (MODEL_KIND, CALIBRATED_KIND):
         raise IdentityMismatch(IDENTITY_MISMATCH, artefact="risk_model", detail="unknown kind of model")
+    calibration = document["calibration"] if document["kind"] == CALIBRATED_KIND else {}
     model = RiskModel(
         digest=expected_digest,
         contract=document["contract"],
@@ -50,17 +56,21 @@ def load_risk_model(source: Path | bytes, expected_digest: str) -> RiskModel:
         scale=tuple(map(float, document["scale"])),
         coef=tuple(map(float, document["coef"])),
         intercept=float(document["intercept"]),
+        slope=float(calibration.get("slope", 1.0)),
+        offset=float(calibration.get("offset", 0.0)),
     )
     assert len(model.features) == len(model.mean) == len(model.scale) == len(model.coef)
     assert all(scale > 0 for scale in model.scale)
+    assert model.slope > 0
     return model
 
 
 def score(model: RiskModel, features: Features) -> Risk:
     """Return the probability of tampering in ppm, and contributions in log-odds, largest first.
 
-    Contributions are measured against the training mean, so that they and the intercept sum to
-    the log-odds. Plain Python floats and an exactly rounded sum keep equal features equal risks.
+    Contributions are measured against the training mean and calibrated, so that they and the
+    calibrated intercept sum to the log-odds. Plain Python floats and an exactly rounded sum keep equal
+    features equal risks.
 
     Raises:
         IdentityMismatch: IDENTITY.MISMATCH.v1 when the features are under another contract.
@@ -70,10 +80,12 @@ def score(model: RiskModel, features: Features) -> Risk:
             IDENTITY_MISMATCH, artefact="feature_contract", expected=model.contract, found=features.contract
         )
     contributions = [
-        (name, coef * (features.values[name] - mean) / scale)
+        (name, model.slope * coef * (features.values[name] - mean) / scale)
         for name, mean, scale, coef in zip(model.features, model.mean, model.scale, model.coef, strict=True)
     ]
-    log_odds = math.fsum([model.intercept, *(value for _, value in contributions)])
+    log_odds = math.fsum(
+        [model.slope * model.intercept + model.offset, *(value for _, value in contributions)]
+    )
     bounded = max(-LOG_ODDS_MAX, min(LOG_ODDS_MAX, log_odds))
     ranked = sorted(
         ((name, round(value, CONTRIBUTION_DIGITS)) for name, value in contributions),

@@ -11,9 +11,17 @@ from receipt_pipeline.chain.decode import DecodeLimits, decode_scan
 from receipt_pipeline.chain.extract import extract_fields
 from receipt_pipeline.chain.extract_rules import RULES_V2
 from receipt_pipeline.chain.features import CONTRACT, FEATURE_CONTRACT, admit, compute_features
+from receipt_pipeline.chain.features_v2 import (
+    CONTRACT_V2,
+    FEATURE_CONTRACT_V2,
+    MEANINGS,
+    admit_v2,
+    compute_features_v2,
+)
 from receipt_pipeline.chain.ocr import OcrSettings, read_scan
-from receipt_pipeline.chain.policy import POLICY_CONTRACT, Policy, decide
-from receipt_pipeline.chain.risk import MODEL_KIND, RiskModel, score
+from receipt_pipeline.chain.policy import POLICY_CONTRACT, STATED_RATE_CONTRACT, Policy, decide
+from receipt_pipeline.chain.policy_rated import decide_rated
+from receipt_pipeline.chain.risk import CALIBRATED_KIND, MODEL_KIND, RiskModel, score
 from receipt_pipeline.chain.values import (
     DecodedScan,
     Features,
@@ -54,24 +62,34 @@ class Stage:
 def stages_v1(settings: OcrSettings | None = None) -> tuple[Stage, ...]:
     """Return the ordered stages of `chain-v1`, for these OCR settings or the chain's own."""
     ocr = (settings if settings is not None else SETTINGS_V1).as_document()
-    return _stages(Stage("ocr", "1", ocr), Stage("extract", "1", {}))
+    return (_decoded(), Stage("ocr", "1", ocr), Stage("extract", "1", {}), *_judged_v1())
 
 
 def stages_v2(settings: OcrSettings | None = None) -> tuple[Stage, ...]:
     """Return the ordered stages of `chain-v2`, for these OCR settings or the chain's own."""
     ocr = (settings if settings is not None else SETTINGS_V2).as_document()
-    return _stages(Stage("ocr", "2", ocr), Stage("extract", "2", asdict(RULES_V2)))
+    return (_decoded(), Stage("ocr", "2", ocr), Stage("extract", "2", asdict(RULES_V2)), *_judged_v2())
 
 
-def _stages(ocr: Stage, extract: Stage) -> tuple[Stage, ...]:
+def _decoded() -> Stage:
+    return Stage("decode", "1", asdict(DecodeLimits()))
+
+
+def _judged_v1() -> tuple[Stage, ...]:
     contract = {"contract": FEATURE_CONTRACT, "bounds": [asdict(bound) for bound in CONTRACT]}
     return (
-        Stage("decode", "1", asdict(DecodeLimits())),
-        ocr,
-        extract,
         Stage("features", "1", contract),
         Stage("risk", "1", {"kind": MODEL_KIND}),
         Stage("policy", "1", {"contract": POLICY_CONTRACT}),
+    )
+
+
+def _judged_v2() -> tuple[Stage, ...]:
+    contract = {"contract": FEATURE_CONTRACT_V2, "bounds": [asdict(bound) for bound in CONTRACT_V2]}
+    return (
+        Stage("features", "2", contract),
+        Stage("risk", "2", {"kind": CALIBRATED_KIND}),
+        Stage("policy", "2", {"contract": STATED_RATE_CONTRACT}),
     )
 
 
@@ -146,6 +164,7 @@ class JudgingStages:
     """
 
     contract: str
+    policy_contract: str
     features: Callable[[DecodedScan, Reading, ReceiptFields], Features]
     admit: Callable[[Features], tuple[str, ...]]
     decide: Callable[..., Verdict]
@@ -161,10 +180,35 @@ def _strongest(features: Features, risk: Risk) -> list[dict[str, Any]]:
 
 JUDGING_V1 = JudgingStages(
     contract=FEATURE_CONTRACT,
+    policy_contract=POLICY_CONTRACT,
     features=lambda _scan, reading, fields_read: compute_features(reading, fields_read),
     admit=admit,
     decide=decide,
     explain=_strongest,
+)
+
+
+def _speaking(features: Features, risk: Risk) -> list[dict[str, Any]]:
+    """Return what raises the risk, heaviest first, each with its meaning; what lowers it is left out."""
+    raising = [(name, log_odds) for name, log_odds in risk.contributions if log_odds > 0]
+    return [
+        {
+            "feature": name,
+            "value": features.values[name],
+            "log_odds": log_odds,
+            "meaning": MEANINGS[name],
+        }
+        for name, log_odds in raising[:CONTRIBUTIONS_SHOWN]
+    ]
+
+
+JUDGING_V2 = JudgingStages(
+    contract=FEATURE_CONTRACT_V2,
+    policy_contract=STATED_RATE_CONTRACT,
+    features=compute_features_v2,
+    admit=admit_v2,
+    decide=decide_rated,
+    explain=_speaking,
 )
 
 

@@ -24,9 +24,23 @@ def list_all(as_json: bool = typer.Option(False, "--json", help="Print one JSON 
 
 @room.command()
 @answering
-def approve(name: str = typer.Argument(..., help="Name of a shipped release.")) -> None:
-    """Approve a shipped release, completed with this installation's image digest."""
-    people.print(f"approved {services().approve_release(name)}")
+def approve(
+    name: str = typer.Argument(..., help="Name of a shipped release."),
+    despite: str = typer.Option("", "--despite", help="Why, although it is worse; recorded with your name."),
+) -> None:
+    """Approve a shipped release; refused when its evaluation on record says that it is worse."""
+    people.print(f"approved {services().approve_release(name, despite=despite or None)}")
+
+
+@room.command()
+@answering
+def evaluate(name: str = typer.Argument(..., help="Name of a shipped release.")) -> None:
+    """Evaluate a release on the labelled scans of RECEIPTS_EVALUATION_SET; prints where the page lies."""
+    opened = services()
+    figures = opened.evaluate_release(name)["figures"]
+    for measure in ("strict_micro_f1", "normalised_micro_f1", "risk_auc_pictures", "cleared_share"):
+        people.print(f"{measure:24} {figures[measure]}")
+    people.print(str(opened.evaluation_page(name)))
 
 
 @room.command()
@@ -34,9 +48,10 @@ def approve(name: str = typer.Argument(..., help="Name of a shipped release.")) 
 def promote(
     release: str = typer.Argument(..., help="Name or id."),
     alias: str = typer.Option("production", "--alias", help="The alias to move."),
+    despite: str = typer.Option("", "--despite", help="Why, although it is worse; recorded with your name."),
 ) -> None:
     """Let an alias point at a release. Jobs already accepted keep their pins."""
-    people.print(f"{alias} -> {services().promote_release(release, alias=alias)}")
+    people.print(f"{alias} -> {services().promote_release(release, alias=alias, despite=despite or None)}")
 
 
 @room.command()

@@ -12,7 +12,7 @@ from receipt_pipeline.home import CHECK_ASSETS
 OFFENDERS_SHOWN_MAX = 50
 
 
-def _result(outcome: CheckOutcome, runs: Mapping[str, str]) -> dg.AssetCheckResult:
+def check_result(outcome: CheckOutcome, runs: Mapping[str, str]) -> dg.AssetCheckResult:
     """Show the outcome with a table of offenders, the way to each job, and the query that finds them."""
     shown = outcome.offenders[:OFFENDERS_SHOWN_MAX]
     names = list(shown[0]) if shown else ["job_id"]
@@ -41,7 +41,7 @@ def _check(name: str, asset: str) -> dg.AssetChecksDefinition:
     def checked(services: ReceiptServices) -> dg.AssetCheckResult:
         opened = services.open()
         outcome = opened.check(name)
-        return _result(outcome, opened.last_runs(_job_ids(outcome)))
+        return check_result(outcome, opened.last_runs(_job_ids(outcome)))
 
     return checked
 

@@ -11,13 +11,13 @@ from receipt_pipeline.core.job_lifecycle import TerminalClass
 from receipt_pipeline.core.older_jobs import OPEN_WORD, OWN_ORIGIN, older_job_document
 from receipt_pipeline.core.principals import Role, require
 from receipt_pipeline.core.reasons import FIELD_INVALID
-from receipt_pipeline.home.operations import OperationOrders
+from receipt_pipeline.home.evaluations import EvaluationOrders
 from receipt_pipeline.intake.older_jobs import ImportAnswer, OlderSystem, import_older_jobs
 from receipt_pipeline.ledger.older_jobs import IMPORTED_PREFIX, read_older_job, read_question
 from receipt_pipeline.settings import NAME
 
 
-class RolloutOrders(OperationOrders):
+class RolloutOrders(EvaluationOrders):
     """What an operator asks while this product takes over from an older one."""
 
     def import_jobs(self, path: Path, *, origin: str, meanings: Sequence[str]) -> ImportAnswer:

@@ -17,6 +17,8 @@ class EventKind(StrEnum):
 
     RELEASE_APPROVED = "release_approved"
     RELEASE_RETIRED = "release_retired"
+    RELEASE_EVALUATED = "release_evaluated"
+    WORSE_RELEASE_ALLOWED = "worse_release_allowed"
     ALIAS_MOVED = "alias_moved"
     ACCEPTED = "accepted"
     REPLAYED = "replayed"

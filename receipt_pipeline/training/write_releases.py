@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from receipt_pipeline.chain.features import FEATURE_CONTRACT
-from receipt_pipeline.chain.policy import POLICY_CONTRACT, REASONS_BY_STRENGTH
+from receipt_pipeline.chain.features_v2 import FEATURE_CONTRACT_V2
+from receipt_pipeline.chain.policy import CODES_OF_CONTRACT, POLICY_CONTRACT, STATED_RATE_CONTRACT
 from receipt_pipeline.chain.release import MODELS_FOLDER, POLICIES_FOLDER, RELEASES_FOLDER
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
-
-ALL_CODES = tuple(sorted(reason.code for reason in REASONS_BY_STRENGTH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +29,8 @@ class ReleasePlan:
     chain: str
     model: str
     limits: Mapping[str, int]
+    feature_contract: str = FEATURE_CONTRACT
+    policy_contract: str = POLICY_CONTRACT
 
 
 PLANS = (
@@ -51,8 +52,15 @@ PLANS = (
         name="2026-12",
         alias="production",
         chain="chain-v2",
-        model="2026-11",
-        limits={"risk_review_ppm": 400_000, "ocr_confidence_min_ppm": 850_000, "sums_disagree_min": 2},
+        model="2026-12",
+        limits={
+            "risk_review_ppm": 500_000,
+            "review_rate_ppm": 150_000,
+            "ocr_confidence_min_ppm": 850_000,
+            "evidence_log_odds_min_ppm": 300_000,
+        },
+        feature_contract=FEATURE_CONTRACT_V2,
+        policy_contract=STATED_RATE_CONTRACT,
     ),
 )
 
@@ -60,9 +68,9 @@ PLANS = (
 def policy_document(plan: ReleasePlan) -> dict[str, Any]:
     """Return the policy of one plan; every reason forces a review."""
     return {
-        "contract": POLICY_CONTRACT,
+        "contract": plan.policy_contract,
         "name": plan.name,
-        "review_codes": list(ALL_CODES),
+        "review_codes": sorted(CODES_OF_CONTRACT[plan.policy_contract]),
         "limits": dict(plan.limits),
     }
 
@@ -91,7 +99,7 @@ def write_releases(shipped: Path) -> None:
             "name": plan.name,
             "alias": plan.alias,
             "chain": plan.chain,
-            "feature_contract": FEATURE_CONTRACT,
+            "feature_contract": plan.feature_contract,
             "risk_model": models[plan.model],
             "policy": revision,
         }

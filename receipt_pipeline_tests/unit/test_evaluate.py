@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from receipt_pipeline.chain.bare_text import bare_reading
 from receipt_pipeline.chain.release import shipped_releases
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
 from receipt_pipeline.evaluation import evaluate as module
 from receipt_pipeline.evaluation.evaluate import figures_as_text, main
+from receipt_pipeline.evaluation.figures import picture_figures
 from receipt_pipeline.evaluation.risk_measures import auc_interval, roc_auc, share_upper95
 from receipt_pipeline.evaluation.risk_pictures import JudgedScan, LabelledScan, read_labelled_scans
-from receipt_pipeline.evaluation.risk_transcripts import read_transcripts, transcript_reading
+from receipt_pipeline.evaluation.risk_transcripts import read_transcripts
 from receipt_pipeline_tests.suite_results import PROJECT
 
 GENUINE = ("SHOP SDN BHD", "DATE: 14/03/2018", "BOOK RM 25.45", "TOTAL RM 25.45")
@@ -82,7 +84,7 @@ def test_clearing_is_wrong_for_a_forgery_and_for_a_misread_total_or_day() -> Non
 
 
 def test_a_transcript_becomes_a_reading_of_one_row_a_line() -> None:
-    reading = transcript_reading(GENUINE)
+    reading = bare_reading(GENUINE)
     assert tuple(line.text for line in reading.lines) == GENUINE
     assert {line.confidence for line in reading.lines} == {1.0}
     tops = [line.box[1] for line in reading.lines]
@@ -144,7 +146,7 @@ def test_without_any_forgery_no_auc_is_made_up(tmp_path: Path, monkeypatch: pyte
 def test_a_rejected_scan_counts_as_the_most_suspicious() -> None:
     one = judged(forged=True, decision=Decision.REVIEW)
     rejected = ItemOutcome(item_class=ItemClass.REJECTED, reason_code="SCAN.BROKEN.v1")
-    figures = module._picture_figures(
+    figures = picture_figures(
         [replace(one, outcome=rejected), judged(forged=False, decision=Decision.CLEAR, risk_ppm=990_000)]
     )
     assert figures["risk_auc_pictures"] == 1.0

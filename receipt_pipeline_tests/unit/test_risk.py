@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.chain.risk import MODEL_KIND, load_risk_model, score
+from receipt_pipeline.chain.risk import CALIBRATED_KIND, MODEL_KIND, load_risk_model, score
 from receipt_pipeline.chain.values import Features
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
 from receipt_pipeline.core.errors import IdentityMismatch
@@ -88,3 +88,12 @@ def test_features_of_another_contract_are_not_scored() -> None:
         score(model, Features(contract="receipt-features/v2", values={"sums_failed": 0.0, "sums_held": 0.0}))
     assert caught.value.reason.code == "IDENTITY.MISMATCH.v1"
     assert caught.value.facts["artefact"] == "feature_contract"
+
+
+def test_a_calibrated_model_scales_contributions_and_log_odds_alike() -> None:
+    calibrated = {**MODEL, "kind": CALIBRATED_KIND, "calibration": {"slope": 0.5, "offset": -0.25}}
+    data = canonical_json(calibrated)
+    risk = score(load_risk_model(data, digest_of_bytes(data)), features(sums_failed=1.0, sums_held=0.0))
+    assert risk.contributions == (("sums_failed", 0.75), ("sums_held", 0.25))
+    log_odds = 0.5 * -0.75 - 0.25 + 0.75 + 0.25
+    assert risk.probability_ppm == round(1_000_000 / (1 + math.exp(-log_odds)))

@@ -67,6 +67,24 @@ RELEASE_LAST_LIVE = declare(
     "it is the last release that is not retired; without it nothing can be accepted",
     "approve another first, or repeat with --force",
 )
+RELEASE_WORSE = declare(
+    "RELEASE.WORSE.v1",
+    Remedy.REVIEW,
+    "its evaluation on record says that it is worse than the approved release beyond noise",
+    "look at its evaluation page, or repeat with --despite and the reason, which is recorded",
+)
+EVALUATION_NO_SET = declare(
+    "EVALUATION.NO_SET.v1",
+    Remedy.FIX_INPUT,
+    "no folder of labelled scans is set, or it holds none",
+    "set RECEIPTS_EVALUATION_SET to a folder of scans with their truth files",
+)
+EVALUATION_ALTERED = declare(
+    "EVALUATION.ALTERED.v1",
+    Remedy.RETRY,
+    "the kept evaluation is not the one that was recorded",
+    "evaluate the release again",
+)
 REPORT_NONE = declare(
     "REPORT.NONE.v1",
     Remedy.RETRY,

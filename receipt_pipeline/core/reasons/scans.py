@@ -119,6 +119,24 @@ RISK_HIGH = declare(
     "the risk model's probability is above the policy's limit",
     "look at the listed contributions",
 )
+DATE_CONTRADICTED = declare(
+    "DATE.CONTRADICTED.v1",
+    Remedy.REVIEW,
+    "date, weekday, time, tax or number of the bill contradict each other",
+    "compare the date with the listed contributions",
+)
+AMOUNT_ODD = declare(
+    "AMOUNT.ODD.v1",
+    Remedy.REVIEW,
+    "an amount is written or paid as none of its kind is",
+    "look at the amounts that the listed contributions name",
+)
+PICTURE_ALTERED = declare(
+    "PICTURE.ALTERED.v1",
+    Remedy.REVIEW,
+    "parts of the picture repeat each other or differ from what surrounds them",
+    "look at the amounts and dates in the picture",
+)
 OCR_DOUBTFUL = declare(
     "OCR.LOW_CONFIDENCE.v1",
     Remedy.REVIEW,

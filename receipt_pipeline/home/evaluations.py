@@ -1,0 +1,169 @@
+"""Evaluation of a home's releases: score one on a labelled set, compare, and guard its approval."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from receipt_pipeline.chain.release import ShippedRelease, shipped_releases
+from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
+from receipt_pipeline.core.check_outcome import CheckOutcome
+from receipt_pipeline.core.envelope import DEFAULT_RELEASE
+from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
+from receipt_pipeline.core.principals import Role, require
+from receipt_pipeline.core.reasons import (
+    EVALUATION_ALTERED,
+    EVALUATION_NO_SET,
+    NOT_FOUND,
+    RELEASE_WORSE,
+)
+from receipt_pipeline.effects.outbox_folder import write_whole
+from receipt_pipeline.evaluation.compare_releases import Measured, compare_evaluations
+from receipt_pipeline.evaluation.evaluation_page import render_evaluation
+from receipt_pipeline.evaluation.risk_pictures import PROCESSES, judge_scans, read_labelled_scans
+from receipt_pipeline.evaluation.score_release import release_evaluation
+from receipt_pipeline.home.operations import OperationOrders
+from receipt_pipeline.ledger.evaluations import newest_evaluation, record_evaluation, record_override
+from receipt_pipeline.ledger.releases import alias_head
+
+
+class EvaluationOrders(OperationOrders):
+    """What an operator asks of releases before one of them is approved."""
+
+    def evaluate_release(self, name: str, *, processes: int = PROCESSES) -> dict[str, Any]:
+        """Score a shipped release on the labelled set, keep the document and its page, record its digest.
+
+        Raises:
+            InputRefused: EVALUATION.NO_SET.v1 when no folder of labelled scans is set or it holds none.
+            NotFound: no shipped release of this name.
+        """
+        require(self.principal, Role.OPERATOR)
+        release = self._shipped(name)
+        folder = self.settings.evaluation_set
+        scans = read_labelled_scans(folder) if folder is not None and folder.is_dir() else []
+        if not scans:
+            raise InputRefused(EVALUATION_NO_SET, folder=str(folder or ""))
+        judged = judge_scans(
+            scans, release.release.pins(), shipped=self.settings.shipped, processes=processes
+        )
+        document = release_evaluation(judged, release)
+        data = canonical_json(document)
+        write_whole(self._place(release.release.release_id, "json"), data)
+        with self.ledger.transaction() as tx:
+            record_evaluation(
+                tx,
+                release_id=release.release.release_id,
+                document_digest=digest_of_bytes(data),
+                set_digest=document["set_digest"],
+                by=self.settings.caller,
+            )
+        compared = self._compared(release.release.release_id, document)
+        page = render_evaluation(
+            document,
+            {scan.scan_id: scan.picture for scan in scans},
+            None if compared is None else [one.as_document() for one in compared],
+        )
+        write_whole(self._place(release.release.release_id, "html"), page.encode())
+        return document
+
+    def evaluation_page(self, name: str) -> Path:
+        """Return where the page of a release's evaluation lies."""
+        return self._place(self._shipped(name).release.release_id, "html")
+
+    def release_no_worse(self, name: str) -> CheckOutcome:
+        """Tell whether the evaluations on record say that a release is no worse than the approved one.
+
+        The very question that `receipts release approve` and `promote` ask.
+        """
+        release = self._shipped(name)
+        document = self._evaluation(release.release.release_id)
+        if document is None:
+            return CheckOutcome(False, "the release was not evaluated", ({"measure": "none on record"},), "")
+        compared = self._compared(release.release.release_id, document)
+        if compared is None:
+            return CheckOutcome(
+                True, "it is the approved release, or that one was not evaluated on this set", (), ""
+            )
+        worse = [one for one in compared if one.worse]
+        said = ", ".join(one.name for one in worse) or "no measure"
+        return CheckOutcome(
+            not worse,
+            f"worse beyond noise than the approved release: {said}",
+            tuple(one.as_document() for one in worse),
+            "",
+        )
+
+    def approve_release(self, name: str, *, despite: str | None = None) -> str:
+        """Approve a shipped release unless its evaluation on record says that it is worse."""
+        self._refuse_worse(name, despite=despite)
+        return super().approve_release(name)
+
+    def promote_release(self, written: str, *, alias: str, despite: str | None = None) -> str:
+        """Let an alias point at a release unless its evaluation on record says that it is worse."""
+        self._refuse_worse(written, despite=despite)
+        return super().promote_release(written, alias=alias)
+
+    def _refuse_worse(self, written: str, *, despite: str | None) -> None:
+        """Refuse what is worse beyond noise; a named person's reason lets it through and is an event.
+
+        Raises:
+            NotAllowed: RELEASE.WORSE.v1, with the measures.
+        """
+        require(self.principal, Role.OPERATOR)
+        try:
+            release_id = self._shipped(written).release.release_id
+        except NotFound:
+            return  # What does not ship here has no evaluation; who is asked next says what it is.
+        document = self._evaluation(release_id)
+        compared = None if document is None else self._compared(release_id, document)
+        worse = [one.name for one in compared or () if one.worse]
+        if not worse:
+            return
+        if not (despite or "").strip():
+            raise NotAllowed(RELEASE_WORSE, release_id=release_id, measures=worse)
+        with self.ledger.transaction() as tx:
+            record_override(
+                tx,
+                release_id=release_id,
+                measures=worse,
+                by=self.settings.caller,
+                because=str(despite).strip(),
+            )
+
+    def _compared(self, release_id: str, document: dict[str, Any]) -> tuple[Measured, ...] | None:
+        """Compare with what `production` points at; None where that is the same or nothing on record."""
+        with self.ledger.reading() as tx:
+            head = alias_head(tx, DEFAULT_RELEASE)
+        if head is None or head["release_id"] == release_id:
+            return None
+        standing = self._evaluation(str(head["release_id"]))
+        return None if standing is None else compare_evaluations(document, standing)
+
+    def _evaluation(self, release_id: str) -> dict[str, Any] | None:
+        """Return the evaluation on record, None where there is none.
+
+        Raises:
+            NotAllowed: EVALUATION.ALTERED.v1 when the kept document is not the recorded one.
+        """
+        with self.ledger.reading() as tx:
+            recorded = newest_evaluation(tx, release_id)
+        if recorded is None:
+            return None
+        try:
+            data = self._place(release_id, "json").read_bytes()
+        except OSError:
+            data = b""
+        if digest_of_bytes(data) != recorded["document_digest"]:
+            raise NotAllowed(EVALUATION_ALTERED, release_id=release_id)
+        document: dict[str, Any] = json.loads(data)
+        return document
+
+    def _shipped(self, written: str) -> ShippedRelease:
+        for shipped in shipped_releases(self.settings.shipped, image_digest=self.image_digest):
+            if written in (shipped.name, shipped.release.release_id):
+                return shipped
+        raise NotFound(NOT_FOUND, release=written)
+
+    def _place(self, release_id: str, ending: str) -> Path:
+        return self.settings.evaluations / f"{release_id.removeprefix('sha256:')}.{ending}"

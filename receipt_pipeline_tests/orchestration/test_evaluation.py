@@ -1,0 +1,139 @@
+"""Evaluation in the pipeline: an asset by release, its check, and the approval of a worse release refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from receipt_pipeline.core.errors import InputRefused, NotAllowed
+from receipt_pipeline.defs.evaluation import chain_evaluation, release_no_worse
+from receipt_pipeline.home import evaluations as room
+from receipt_pipeline.ledger.journal import EventKind
+from receipt_pipeline.ledger.tables import events
+from receipt_pipeline_tests.builders import CALLER
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
+from receipt_pipeline_tests.unit.test_score_release import a_set
+
+APPROVED, CANDIDATE = "2026-11", "2026-12"
+
+
+@pytest.fixture
+def opened(
+    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[OpenedHome]:
+    """A home that is told of a labelled set."""
+    environment = {"RECEIPTS_EVALUATION_SET": str(tmp_path)}
+    home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch, environment)
+    yield home
+    home.services.close()
+
+
+@pytest.fixture
+def answers(opened: OpenedHome, monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """Which release, by id, answers well on the labelled set; every one until the test says otherwise."""
+    good: dict[str, bool] = {}
+    monkeypatch.setattr(room, "read_labelled_scans", lambda folder: [one.scan for one in a_set(good=True)])
+    monkeypatch.setattr(
+        room, "judge_scans", lambda scans, pins, **named: a_set(good=good.get(pins.release_id, True))
+    )
+    return good
+
+
+def recorded(opened: OpenedHome, kind: EventKind) -> list[dict[str, object]]:
+    """The data of the events of a kind, oldest first."""
+    with opened.services.ledger.reading() as tx:
+        rows = tx.rows(events.select().where(events.c.kind == kind).order_by(events.c.seq))
+    return [dict(row["data"]) for row in rows]
+
+
+def materialized(opened: OpenedHome, name: str) -> dg.ExecuteInProcessResult:
+    """Run asset and check of one partition as Dagster does."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        return dg.materialize(
+            [chain_evaluation, release_no_worse],
+            partition_key=name,
+            resources={"services": opened.resource},
+            instance=instance,
+            raise_on_error=False,
+        )
+
+
+def test_the_asset_publishes_figures_and_a_page_and_records_the_evaluation(
+    opened: OpenedHome, answers: dict[str, bool]
+) -> None:
+    result = materialized(opened, CANDIDATE)
+    assert result.success
+    (event,) = result.asset_materializations_for_node("chain_evaluation")
+    assert event.partition == CANDIDATE
+    assert event.metadata["risk_auc_pictures"].value == 1.0
+    assert "Evaluation of release" in Path(str(event.metadata["page"].value)).read_text()
+    (row,) = recorded(opened, EventKind.RELEASE_EVALUATED)
+    assert row["release_id"] == opened.services.release_named(CANDIDATE)
+
+
+def test_the_check_is_red_for_a_release_that_is_worse_and_green_for_one_that_is_not(
+    opened: OpenedHome, answers: dict[str, bool]
+) -> None:
+    assert materialized(opened, APPROVED).get_asset_check_evaluations()[0].passed
+    assert materialized(opened, CANDIDATE).get_asset_check_evaluations()[0].passed
+    answers[opened.services.release_named(CANDIDATE)] = False
+    (evaluation,) = materialized(opened, CANDIDATE).get_asset_check_evaluations()
+    assert not evaluation.passed
+    table = evaluation.metadata["who"]
+    assert isinstance(table, dg.TableMetadataValue)
+    assert {str(row.data["measure"]) for row in table.records} >= {"strict_micro_f1", "risk_auc"}
+
+
+def test_a_worse_release_is_refused_approval_and_promotion_unless_a_person_says_why(
+    opened: OpenedHome, answers: dict[str, bool]
+) -> None:
+    services = opened.services
+    answers[services.release_named(CANDIDATE)] = False
+    services.evaluate_release(APPROVED)
+    services.evaluate_release(CANDIDATE)
+    for order in (
+        lambda: services.approve_release(CANDIDATE),
+        lambda: services.promote_release(CANDIDATE, alias="production"),
+        lambda: services.promote_release(CANDIDATE, alias="production", despite="  "),
+    ):
+        with pytest.raises(NotAllowed) as refused:
+            order()
+        assert refused.value.reason.code == "RELEASE.WORSE.v1"
+    assert recorded(opened, EventKind.WORSE_RELEASE_ALLOWED) == []
+    services.approve_release(CANDIDATE, despite="the shops of the set have closed")
+    (row,) = recorded(opened, EventKind.WORSE_RELEASE_ALLOWED)
+    assert (row["by"], row["because"]) == (CALLER, "the shops of the set have closed")
+
+
+def test_a_release_without_evaluation_or_as_good_as_the_approved_is_approved(
+    opened: OpenedHome, answers: dict[str, bool]
+) -> None:
+    services = opened.services
+    assert not services.release_no_worse(CANDIDATE).passed
+    assert services.approve_release(CANDIDATE) == services.release_named(CANDIDATE)
+    services.evaluate_release(APPROVED)
+    services.evaluate_release(CANDIDATE)
+    assert services.promote_release(CANDIDATE, alias="staging") == services.release_named(CANDIDATE)
+
+
+def test_an_evaluation_whose_document_was_altered_decides_nothing(
+    opened: OpenedHome, answers: dict[str, bool]
+) -> None:
+    services = opened.services
+    services.evaluate_release(CANDIDATE)
+    kept = services.evaluation_page(CANDIDATE).with_suffix(".json")
+    kept.write_bytes(kept.read_bytes() + b" ")
+    with pytest.raises(NotAllowed) as refused:
+        services.approve_release(CANDIDATE)
+    assert refused.value.reason.code == "EVALUATION.ALTERED.v1"
+
+
+def test_without_labelled_scans_nothing_is_evaluated(opened: OpenedHome) -> None:
+    with pytest.raises(InputRefused) as refused:
+        opened.services.evaluate_release(CANDIDATE)
+    assert refused.value.reason.code == "EVALUATION.NO_SET.v1"
+    assert not materialized(opened, CANDIDATE).success

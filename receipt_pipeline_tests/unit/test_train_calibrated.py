@@ -1,0 +1,110 @@
+"""The calibrated model: learned from drawn receipts and genuine texts, calibrated on what it never saw."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.risk import CALIBRATED_KIND, load_risk_model
+from receipt_pipeline.core.calibration import reliability
+from receipt_pipeline.core.canonical import canonical_json
+from receipt_pipeline.training.content import draw_content
+from receipt_pipeline.training.forge import CLOCK, MONEY, REST, forge
+from receipt_pipeline.training.genuine_texts import GenuineText, content_of_text, read_genuine_texts
+from receipt_pipeline.training.picture_weight import PictureWeight
+from receipt_pipeline.training.train_calibrated import (
+    Example,
+    draw_example,
+    gather,
+    kept_for_evaluation,
+    learn_calibrated,
+)
+from receipt_pipeline.training.train_risk_model import write_model
+
+TEXTS = (
+    "SHOP SDN BHD",
+    "DATE: 14/03/2018 12:41",
+    "TEL 03-7880575",
+    "TEA",
+    "4.60",
+    "TOTAL",
+    "4.60",
+    "CASH",
+    "10.00",
+    "CHANGE",
+    "5.40",
+)
+
+
+def truth_file(folder: Path, name: str, **fields: object) -> None:
+    """A truth file in the form of SROIE."""
+    document = {"id": name, "sroie_key": name, "company": "SHOP", "forged": False} | fields
+    document["lines"] = [{"text": text, "box": [0, 0, 9, 9]} for text in TEXTS]
+    (folder / f"{name}.json").write_text(json.dumps(document))
+
+
+def examples() -> list[Example]:
+    """A few dozen drawn receipts and one altered text."""
+    return gather([GenuineText("SHOP", "one", TEXTS)], drawn=60, processes=1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_forger_alters_a_receipt_and_says_how(seed: int) -> None:
+    genuine = draw_content(random.Random(seed))
+    altered = forge(genuine, random.Random(seed))
+    assert altered.rows != genuine.rows
+    assert altered.truth["alteration"] in {**MONEY, **CLOCK, **REST}
+
+
+def test_a_receipt_that_offers_nothing_comes_back_as_it_was() -> None:
+    bare = content_of_text(("HELLO", "THANK YOU"), extract_fields)
+    altered = forge(bare, random.Random(1))
+    assert (altered.rows, altered.truth["tampered"]) == (bare.rows, False)
+
+
+def test_the_lines_of_a_genuine_text_are_known_by_kind() -> None:
+    rows = content_of_text(TEXTS, extract_fields).rows
+    kinds = {row.cells[0].text: row.kind for row in rows}
+    assert kinds["DATE: 14/03/2018 12:41"] == "date"
+    assert (kinds["TEL 03-7880575"], kinds["10.00"], kinds["5.40"]) == ("phone", "cash", "change")
+    assert rows[6].kind == "total"
+
+
+def test_no_forged_and_no_evaluated_text_is_learned(tmp_path: Path) -> None:
+    truth_file(tmp_path, "kept")
+    truth_file(tmp_path, "forged", forged=True)
+    truth_file(tmp_path, "free")
+    labels = tmp_path / "labels.csv"
+    labels.write_text("id,sroie_key,forged\nt-1,kept,0\n")
+    found = read_genuine_texts(tmp_path, without=kept_for_evaluation(labels))
+    assert [text.key for text in found] == ["free"]
+
+
+def test_the_model_is_learned_the_same_twice_and_says_how_calibrated_it_is(tmp_path: Path) -> None:
+    copies = PictureWeight(genuine=20, genuine_found=0, pasted=20, pasted_found=10)
+    document = learn_calibrated(examples(), name="test", source="drawn", copies=copies)
+    again = learn_calibrated(examples(), name="test", source="drawn", copies=copies)
+    assert canonical_json(document) == canonical_json(again)
+    assert document["kind"] == CALIBRATED_KIND
+    assert sum(row["count"] for row in document["calibration"]["reliability"]) == len(examples())
+    digest = write_model(document, tmp_path)
+    model = load_risk_model(tmp_path / f"{digest[7:]}.json", digest)
+    assert model.slope == document["calibration"]["slope"] != 1.0
+    weight = model.slope * model.coef[model.features.index("figures_copied")]
+    assert weight == pytest.approx(copies.log_odds, abs=1e-3)
+
+
+def test_examples_depend_on_their_number_alone() -> None:
+    assert draw_example(5) == draw_example(5) != draw_example(7)
+
+
+def test_bins_hold_equally_many_and_say_what_came_true() -> None:
+    table = reliability([(0.1, False), (0.2, False), (0.8, True), (0.9, True)], bins=2)
+    assert [(row["count"], row["risk_mean"], row["forged_share"]) for row in table] == [
+        (2, 0.15, 0.0),
+        (2, 0.85, 1.0),
+    ]

@@ -27,6 +27,7 @@ GLYPH_INK_PX_MIN = 10
 COPY_LEVELS_MAX = 3.0
 # A page that was never on paper repeats every figure: there, copies are no evidence.
 COPIES_OF_PAPER_MAX = 12
+COPIED_GLYPHS_SHARE_MAX = 0.2
 GLYPHS_OF_SIZE_MAX = 200
 OUTLIERS_NEED_LINES = 6
 NOISE_LEVELS_FLOOR = 0.3
@@ -80,8 +81,7 @@ def read_picture(scan: DecodedScan, reading: Reading, book: MoneyBook) -> Pictur
 
             grey = cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY).astype(np.uint8)
             limit, _ = cv2.threshold(grey, 0, 255, cv2.THRESH_BINARY + cv2.THRESH_OTSU)
-            found = count_copies(grey, find_glyphs(grey, lines, ink_max=limit))
-            copies += found if found <= COPIES_OF_PAPER_MAX else 0
+            copies += count_copies(grey, find_glyphs(grey, lines, ink_max=limit))
             noise = max(noise, _noise_outlier(grey, lines, ink_max=limit))
     return PictureEvidence(copies > 0, noise, _baseline_outlier(reading, book) if scan.pages else 0.0)
 
@@ -106,28 +106,33 @@ def find_glyphs(grey: Grey, lines: Sequence[TextLine], *, ink_max: float) -> lis
 
 
 def count_copies(grey: Grey, glyphs: Sequence[Glyph]) -> int:
-    """Return how many pairs of glyphs in different lines are one picture.
+    """Return how many pairs of glyphs in different lines are one picture; none on a page of no paper.
 
     Within one line nothing is compared: numbers that software types into a scan repeat themselves.
     """
     sizes: dict[tuple[int, int], list[Glyph]] = defaultdict(list)
     for glyph in glyphs:
         sizes[glyph.width, glyph.height].append(glyph)
-    return sum(_copies_of_size(grey, alike[:GLYPHS_OF_SIZE_MAX]) for alike in sizes.values())
+    pairs = [pair for alike in sizes.values() for pair in _copies_of_size(grey, alike[:GLYPHS_OF_SIZE_MAX])]
+    copied = {glyph for pair in pairs for glyph in pair}
+    of_paper = len(pairs) <= COPIES_OF_PAPER_MAX and len(copied) <= COPIED_GLYPHS_SHARE_MAX * len(glyphs)
+    return len(pairs) if of_paper else 0
 
 
-def _copies_of_size(grey: Grey, glyphs: Sequence[Glyph]) -> int:
+def _copies_of_size(grey: Grey, glyphs: Sequence[Glyph]) -> list[tuple[Glyph, Glyph]]:
     if len(glyphs) < 2:
-        return 0
+        return []
     patches = np.array(
         [grey[g.top : g.top + g.height, g.left : g.left + g.width].astype(np.int16).ravel() for g in glyphs]
     )
     close = np.array([np.abs(patches - patch).mean(axis=1) <= COPY_LEVELS_MAX for patch in patches])
-    return sum(
-        bool(close[one, other])
+    return [
+        (glyphs[one], glyphs[other])
         for one, other in combinations(range(len(glyphs)), 2)
-        if glyphs[one].line != glyphs[other].line and not glyphs[one].overlaps(glyphs[other])
-    )
+        if close[one, other]
+        and glyphs[one].line != glyphs[other].line
+        and not glyphs[one].overlaps(glyphs[other])
+    ]
 
 
 def _crop(grey: Grey, line: TextLine) -> tuple[int, int, Grey]:

@@ -40,6 +40,8 @@ from receipt_pipeline.core.reasons import FEATURES_REFUSED, IDENTITY_MISMATCH
 SETTINGS_V1 = OcrSettings()
 SETTINGS_V2 = OcrSettings(trims_margins=True, weighs_words=True)
 CONTRIBUTIONS_SHOWN = 5
+# Less than a tenth moves a probability by two hundredths at most and is no reason for anything.
+LOG_ODDS_SHOWN_MIN = 0.1
 CONFIDENCE_DIGITS = 4
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -190,7 +192,7 @@ JUDGING_V1 = JudgingStages(
 
 def _speaking(features: Features, risk: Risk) -> list[dict[str, Any]]:
     """Return what raises the risk, heaviest first, each with its meaning; what lowers it is left out."""
-    raising = [(name, log_odds) for name, log_odds in risk.contributions if log_odds > 0]
+    raising = [(name, log_odds) for name, log_odds in risk.contributions if log_odds >= LOG_ODDS_SHOWN_MIN]
     return [
         {
             "feature": name,

@@ -153,7 +153,7 @@ def test_a_tampered_package_is_refused_at_load(shipped: Path, folder: str, artef
 def test_a_model_of_another_contract_than_the_pinned_is_refused(shipped: Path) -> None:
     release = release_of(shipped)
     path = shipped / "models" / f"{release.risk_model_digest[7:]}.json"
-    other = canonical_json({**json.loads(path.read_bytes()), "contract": "receipt-features/v2"})
+    other = canonical_json({**json.loads(path.read_bytes()), "contract": "receipt-features/v0"})
     digest = digest_of_bytes(other)
     (shipped / "models" / f"{digest[7:]}.json").write_bytes(other)
     error = refusal(replace(release, risk_model_digest=digest).pins(), shipped)

@@ -58,9 +58,9 @@ class SimulationReport:
                 for report in self.broken
                 for violation in report.violations
             ],
-            "jobs": _least_and_all([report.jobs for report in self.reports]),
-            "workers": _least_and_all([report.workers for report in self.reports]),
-            "fault_decisions": _least_and_all([report.decisions for report in self.reports]),
+            "jobs": _spread([report.jobs for report in self.reports]),
+            "workers": _spread([report.workers for report in self.reports]),
+            "fault_decisions": _spread([report.decisions for report in self.reports]),
             "faults": dict(sorted(mishaps.items())),
             "seconds": round(self.seconds, 3),
             "cpu_seconds": round(self.cpu_seconds, 3),
@@ -69,8 +69,9 @@ class SimulationReport:
         }
 
 
-def _least_and_all(numbers: Sequence[int]) -> dict[str, int]:
-    return {"min": min(numbers, default=0), "total": sum(numbers)}
+def _spread(numbers: Sequence[int]) -> dict[str, int]:
+    middle = sorted(numbers)[len(numbers) // 2] if numbers else 0
+    return {"min": min(numbers, default=0), "median": middle, "total": sum(numbers)}
 
 
 def simulate(seeds: Sequence[int], *, progress: Progress = tell_nobody) -> SimulationReport:

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test concurrency check matrix bench requirements evaluate lock
+.PHONY: help setup demo up test concurrency check matrix bench bench-accounting requirements evaluate lock
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +11,7 @@ WORKERS ?= 2
 RESULTS := .test-results.json
 
 help: ## show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) ## install everything into .venv, by hash
 
@@ -42,6 +42,9 @@ matrix: $(READY) ## play the crash matrix on SQLite and on a PostgreSQL server o
 
 bench: $(READY) ## print the performance ratios of this machine
 	@$(BIN)/python -m benchmarks
+
+bench-accounting: $(READY) ## print what a report costs against its floors: ledgers of 100,000 and 1,000,000 jobs, Parquet of 10,000,000
+	@$(BIN)/python -m benchmarks.accounting
 
 requirements: $(READY) ## count the requirements that passing tests carry, and name the others
 	@$(BIN)/python -m receipt_pipeline_tests.requirements_report --reusable $(RESULTS) || $(MAKE) --no-print-directory test || true

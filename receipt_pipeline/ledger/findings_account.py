@@ -71,8 +71,12 @@ def account_sets(
     unresolved: list[tuple[str, str]] = []
     overlapping: set[str] = set()
     standings = _standings(as_of, limits, graceful=cutoff is None)
-    for row in tx.rows(_extraordinary(standings) if count_ordinary else standings):
+    ordinary: dict[JobState, int] = {}
+    for row in tx.rows(_ordinary_counted(standings) if count_ordinary else standings):
         job_id = row["job_id"]
+        if job_id is None:
+            ordinary[JobState(row["state"])] = int(row["jobs"])
+            continue
         told = {row["state_low"], row["state_high"]} - {None}
         accepted.add(job_id)
         for state in told & sets.keys():
@@ -95,26 +99,20 @@ def account_sets(
         unresolved_items=_unresolved_items(tx, as_of),
         orphan_terminal=orphans,
         overlapping=tuple(sorted(overlapping)),
-        ordinary=_count_ordinary(tx, standings) if count_ordinary else {},
+        ordinary=ordinary,
     )
 
 
-def _is_ordinary(standing: sa.Subquery) -> sa.ColumnElement[bool]:
-    """Return the condition that a job is closed, and that its journal says the same once."""
-    columns = standing.c
-    agrees = and_(columns.state_low == columns.state, columns.state_high == columns.state)
-    return func.coalesce(and_(columns.why.is_(None), agrees), sa.false())
+def _ordinary_counted(standings: sa.Select[Any]) -> sa.Select[Any]:
+    """Give one row per job of which there is something to say, and without an id the number of the others.
 
-
-def _extraordinary(standings: sa.Select[Any]) -> sa.Select[Any]:
-    standing = standings.order_by(None).subquery("standing")
-    return select(standing).where(sa.not_(_is_ordinary(standing))).order_by(standing.c.job_id)
-
-
-def _count_ordinary(tx: LedgerTransaction, standings: sa.Select[Any]) -> dict[JobState, int]:
-    standing = standings.order_by(None).subquery("standing")
-    counted = select(standing.c.state, func.count().label("jobs")).where(_is_ordinary(standing))
-    return {JobState(row["state"]): int(row["jobs"]) for row in tx.rows(counted.group_by(standing.c.state))}
+    A job is ordinary when it is closed and its journal says the same once.
+    """
+    told = standings.order_by(None).subquery("standing").c
+    agrees = and_(told.why.is_(None), told.state_low == told.state, told.state_high == told.state)
+    named = case((agrees, sa.null()), else_=told.job_id).label("job_id")
+    columns = (named, told.state, told.why, told.state_low, told.state_high)
+    return select(*columns, func.count().label("jobs")).group_by(*columns)
 
 
 def _standings(as_of: dt.datetime, limits: ServiceLimits, *, graceful: bool) -> sa.Select[Any]:

@@ -1,0 +1,122 @@
+"""Fills a migrated SQLite ledger with many jobs: copies of jobs that the product's own services ran."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from receipt_pipeline.ledger import effect_tables, operation_tables, tables
+from receipt_pipeline.ledger.columns import UtcMicros
+from receipt_pipeline.ledger.engine import open_ledger
+from receipt_pipeline.reconciliation.repair import reconcile_ledger
+from receipt_pipeline.reconciliation.sweep import sweep_objects
+from receipt_pipeline_tests.fakes.every_outcome import every_outcome
+from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
+
+# Of a thousand jobs nearly all are read and settled; every other outcome is among them.
+ORDINARY = ("plain",) * 17 + ("rejected", "expired", "canceled")
+ROUND = 1_000
+APART_US = 1_000
+COPIED = (
+    tables.jobs,
+    tables.items,
+    tables.attempts,
+    tables.refused_writes,
+    effect_tables.effects,
+    effect_tables.outbox,
+    effect_tables.deliveries,
+    effect_tables.consumed,
+    effect_tables.review_tasks,
+    effect_tables.quarantine,
+    effect_tables.investigations,
+    effect_tables.object_checks,
+    tables.events,
+)
+NAMES = ("decision_id", "message_id", "delivery_id", "quarantine_id", "investigation_id", "effect_id")
+NAMES += ("idempotency_key", "event_id")
+assert operation_tables.alerts.metadata is tables.metadata
+
+
+def bulk_ledger(folder: Path, jobs: int) -> Path:
+    """Make a ledger of about so many jobs, every outcome among them; returns its file."""
+    path = folder / "ledger.db"
+    clock = FakeClock()
+    ledger = open_ledger(f"sqlite:///{path}", clock=clock)
+    ledger.migrate()
+    house = ReconcileBench.build(ledger, clock, folder / "house")
+    made = every_outcome(house) | {"plain": house.settled(key="plain", items=1)["job_id"]}
+    sweep_objects(house.services)
+    reconcile_ledger(house.services)
+    ledger.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE made (name TEXT PRIMARY KEY, job_id TEXT)")
+        connection.executemany("INSERT INTO made VALUES (?, ?)", sorted(made.items()))
+        connection.commit()
+    add_jobs(path, jobs, 1)
+    return path
+
+
+def add_jobs(path: Path, jobs: int, first: int) -> int:
+    """Add copies numbered from `first` on; returns the next number."""
+    with closing(sqlite3.connect(path)) as connection:
+        for pragma in ("journal_mode=WAL", "synchronous=OFF", "cache_size=-400000", "temp_store=MEMORY"):
+            connection.execute(f"PRAGMA {pragma}")
+        made = dict(connection.execute("SELECT name, job_id FROM made"))
+        connection.execute("CREATE TEMP TABLE copies (k INTEGER PRIMARY KEY, source TEXT, job_id TEXT)")
+        rows = ((k, made[name], f"job_{k:026d}") for k, name in _plan(jobs, first, sorted(made)))
+        connection.executemany("INSERT INTO copies VALUES (?, ?, ?)", rows)
+        newest = connection.execute("SELECT max(seq) FROM events").fetchone()[0]
+        for table in COPIED:
+            connection.execute(_copy(table))
+        connection.execute(
+            "CREATE TEMP TABLE newest AS"
+            " SELECT job_id, max(seq) AS seq FROM events WHERE seq > ? GROUP BY job_id",
+            [newest],
+        )
+        for name in ("jobs", "object_checks"):
+            connection.execute(
+                f"UPDATE {name} SET latest_seq = newest.seq FROM newest WHERE {name}.job_id = newest.job_id"
+            )
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return first + jobs
+
+
+def _plan(jobs: int, first: int, names: list[str]) -> Iterator[tuple[int, str]]:
+    """Say of each number which job is copied: every outcome once in a round, ordinary ones else."""
+    for k in range(first, first + jobs):
+        place = k % ROUND
+        yield k, names[place] if place < len(names) else ORDINARY[place % len(ORDINARY)]
+
+
+def _copy(table: sa.Table) -> str:
+    """Return the statement that copies a table's rows under the copies' ids, times apart."""
+    numbered = [column for column in table.primary_key.columns if isinstance(column.type, sa.Integer)]
+    left = {column.name for column in numbered if len(table.primary_key.columns) == 1} | {"written_in"}
+    columns = [column for column in table.columns if column.name not in left]
+    shown = ", ".join(_copied(column) for column in columns)
+    names = ", ".join(f'"{column.name}"' for column in columns)
+    order = ", ".join(f"t.{column.name}" for column in table.primary_key.columns)
+    return (
+        f"INSERT INTO {table.name} ({names}) SELECT {shown} FROM copies AS c"
+        f" CROSS JOIN {table.name} AS t ON t.job_id = c.source ORDER BY c.k, {order}"
+    )
+
+
+def _copied(column: sa.Column[object]) -> str:
+    own = f't."{column.name}"'
+    if column.name == "job_id":
+        return "c.job_id"
+    if isinstance(column.type, UtcMicros):
+        return f"{own} + c.k * {APART_US}"
+    if not isinstance(column.type, sa.String | sa.JSON):
+        return own
+    renamed = f"replace({own}, c.source, c.job_id)"
+    if column.name not in NAMES:
+        return renamed
+    return f"CASE WHEN instr({own}, c.source) THEN {renamed} ELSE {own} || '-' || c.k END"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,7 @@ def _export_changes(tx: LedgerTransaction, note: ExportNote, folder: Path) -> Ex
 def _write_changes(
     tx: LedgerTransaction, note: ExportNote, folder: Path, refresh_no: int
 ) -> tuple[dict[str, tuple[Part, ...]], dict[str, str]]:
-    moved = [str(job_id) for job_id in tx.execute(changed_jobs(note.mark)).scalars()]
+    moved = set(tx.execute(changed_jobs(note.mark)).scalars()) - {None}
     parts, digests = dict(note.parts), dict(note.digests)
     for table in EXPORTED:
         chunks, digest = _changed_chunks(tx, table, note, moved=bool(moved))
@@ -217,7 +217,7 @@ def _write(
     )
 
 
-def _write_moved(moved: Sequence[str], folder: Path, refresh_no: int) -> Part:
+def _write_moved(moved: Collection[str], folder: Path, refresh_no: int) -> Part:
     path = folder / CHANGED_JOBS / f"{_name(refresh_no)}-00000.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"job_id": pa.array(sorted(moved), pa.string())}), path, compression="zstd")

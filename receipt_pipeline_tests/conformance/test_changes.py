@@ -25,7 +25,7 @@ from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction, open_ledge
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.object_records import ObjectOutcome, record_first_checks, record_object_check
 from receipt_pipeline.ledger.submissions import SubmissionState, open_submission, settle_submission
-from receipt_pipeline.ledger.tables import events, submissions
+from receipt_pipeline.ledger.tables import events, jobs, submissions
 from receipt_pipeline_tests import builders
 
 
@@ -39,7 +39,7 @@ def jobs_since(ledger: Ledger, mark: LedgerMark) -> set[str]:
     """Return the ids of the jobs that changed since."""
     with ledger.reading() as tx:
         assert is_mark_of(tx, mark)
-        return set(tx.execute(changed_jobs(mark)).scalars())
+        return set(tx.execute(changed_jobs(mark)).scalars()) - {None}
 
 
 def keys_since(ledger: Ledger, table: sa.Table, mark: LedgerMark) -> set[Any]:
@@ -199,3 +199,17 @@ def test_a_schema_that_was_taken_back_for_a_while_is_not_the_one_that_was_seen(l
     ledger.migrate()
     with ledger.reading() as tx:
         assert not is_mark_of(tx, mark), "the earlier version may have written without a word"
+
+
+def test_what_changed_is_found_without_reading_the_whole_journal(sqlite_ledger_url: str) -> None:
+    ledger = open_ledger(sqlite_ledger_url)
+    builders.an_accepted_job(ledger)
+    mark = marked(ledger)
+    with ledger.reading() as tx:
+        query = sa.select(jobs.c.job_id).where(changed_rows(jobs, mark)).order_by(jobs.c.job_id)
+        text = query.compile(dialect=tx.dialect, compile_kwargs={"literal_binds": True})
+        plan = [row["detail"] for row in tx.rows(sa.text(f"EXPLAIN QUERY PLAN {text}"))]
+    assert [step for step in plan if "events" in step] == [
+        "SEARCH events USING INTEGER PRIMARY KEY (rowid>?)"
+    ], plan
+    ledger.close()

@@ -130,6 +130,7 @@ def generate(home: Path, jobs: int) -> int:
     folder = home / "parquet"
     folder.mkdir()
     with duckdb.connect() as connection:
+        connection.execute("SET enable_progress_bar = false")
         connection.execute(f"SET temp_directory = '{home}'")
         for table in EXPORTED:
             values, condition = GENERATED.get(table.name, ({}, "false"))
@@ -153,6 +154,7 @@ def over_parquet(home: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database whose tables are the generated Parquet, within a bound of memory."""
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_progress_bar = false")
         connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         connection.execute("SET preserve_insertion_order = false")
         connection.execute(f"SET temp_directory = '{home / 'spilled'}'")

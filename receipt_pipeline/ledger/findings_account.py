@@ -72,8 +72,10 @@ def account_sets(
     overlapping: set[str] = set()
     standings = _standings(as_of, limits, graceful=cutoff is None)
     ordinary: dict[JobState, int] = {}
+    records_named = 0
     for row in tx.rows(_ordinary_counted(standings) if count_ordinary else standings):
         job_id = row["job_id"]
+        records_named += int(row["terminal_events"] or 0)
         if job_id is None:
             ordinary[JobState(row["state"])] = int(row["jobs"])
             continue
@@ -89,7 +91,8 @@ def account_sets(
             sets[JobState(row["state"])].add(job_id)
         if told - {row["state"]}:
             overlapping.add(job_id)
-    orphans = _orphans(tx, sets)  # Also puts each orphan into its set, so it comes before these are frozen.
+    # Also puts each orphan into its set, so it comes before these are frozen.
+    orphans = () if _count_terminal_records(tx) == records_named else _orphans(tx, sets)
     return AccountSets(
         as_of=as_of,
         accepted=frozenset(accepted),
@@ -112,7 +115,8 @@ def _ordinary_counted(standings: sa.Select[Any]) -> sa.Select[Any]:
     agrees = and_(told.why.is_(None), told.state_low == told.state, told.state_high == told.state)
     named = case((agrees, sa.null()), else_=told.job_id).label("job_id")
     columns = (named, told.state, told.why, told.state_low, told.state_high)
-    return select(*columns, func.count().label("jobs")).group_by(*columns)
+    counted = (func.count().label("jobs"), func.sum(told.terminal_events).label("terminal_events"))
+    return select(*columns, *counted).group_by(*columns)
 
 
 def _standings(as_of: dt.datetime, limits: ServiceLimits, *, graceful: bool) -> sa.Select[Any]:
@@ -122,20 +126,29 @@ def _standings(as_of: dt.datetime, limits: ServiceLimits, *, graceful: bool) -> 
         (is_terminal(), None),
         else_=unresolved_because(as_of, limits, graceful=graceful),
     )
+    said = (told.c.state_low, told.c.state_high, told.c.terminal_events)
     return (
-        select(jobs.c.job_id, jobs.c.state, why.label("why"), told.c.state_low, told.c.state_high)
+        select(jobs.c.job_id, jobs.c.state, why.label("why"), *said)
         .select_from(sa.outerjoin(jobs, told, told.c.job_id == jobs.c.job_id))
         .where(jobs.c.submitted_at <= as_of)
         .order_by(jobs.c.job_id)
     )
 
 
+def _count_terminal_records(tx: LedgerTransaction) -> int:
+    """Count the journal's terminal records: when accepted jobs name as many, none is an orphan's."""
+    return int(tx.scalar(select(func.count()).where(events.c.kind == EventKind.TERMINAL)) or 0)
+
+
 def _unresolved_items(tx: LedgerTransaction, as_of: dt.datetime) -> int:
+    unresolved = items.c.item_class == ItemClass.UNRESOLVED
+    if not tx.scalar(select(func.count()).select_from(items).where(unresolved)):
+        return 0  # Most ledgers; joining them with all their jobs only tells when the jobs were submitted.
     query = (
         select(func.count())
         .select_from(items)
         .join(jobs, jobs.c.job_id == items.c.job_id)
-        .where(items.c.item_class == ItemClass.UNRESOLVED)
+        .where(unresolved)
         .where(is_terminal())
         .where(jobs.c.submitted_at <= as_of)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _FROM_ENVIRONMENT = {name: value for name, value in os.environ.items() if name.startswith("RECEIPTS_TEST_")}
 for _name in [name for name in os.environ if name.startswith(("RECEIPTS_", "DAGSTER_"))]:
     del os.environ[_name]
+# A shell's '&' leaves SIGINT ignored; Dagster copies that to SIGTERM, and what a test starts inherits both.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NO_SHARED = "the folder ../shared is absent"
 TEST_SETTINGS = pytest.StashKey[dict[str, str]]()

@@ -80,7 +80,6 @@ def release_no_worse(
 evaluation = dg.define_asset_job(
     "evaluation",
     selection=dg.AssetSelection.assets(chain_evaluation),
-    partitions_def=RELEASES,
     description="Evaluate one shipped release on the labelled set.",
     executor_def=dg.in_process_executor,
     tags=TAGS,

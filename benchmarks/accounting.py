@@ -17,6 +17,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import select
+
 from benchmarks import sets_peer
 from benchmarks.bulk_ledger import add_jobs, bulk_ledger
 from receipt_pipeline.accounting.publish import publish_report
@@ -25,16 +27,9 @@ from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.tables import jobs as jobs_table
 
 CHANGES = 1_000
-REPORT_QUERY = (
-    "SELECT state, terminal_class, count(*) AS jobs, sum(classified) AS classified,"
-    " sum(attempts) AS attempts,"
-    " count(*) FILTER (retried) AS retried, sum(deliveries) AS deliveries,"
-    " sum(duplicate_events) AS duplicates,"
-    " count(*) FILTER (output_check = 'missing') AS missing, sum(open_investigations) AS questions,"
-    " quantile_disc(total_s, 0.5) AS p50_s, max(total_s) AS max_s FROM job_report GROUP BY ALL ORDER BY ALL"
-)
 
 
 def accountant_of(home: Path) -> Accountant:
@@ -55,7 +50,7 @@ def refresh(home: Path) -> int:
 def ask(home: Path) -> int:
     """Ask the published report for its figures by class."""
     with reading_report(accountant_of(home).published) as connection:
-        return sum(row["jobs"] for row in fetch_rows(connection, REPORT_QUERY))
+        return sum(row["jobs"] for row in fetch_rows(connection, sets_peer.REPORT_QUERY))
 
 
 def copy(home: Path) -> int:
@@ -116,20 +111,12 @@ def change_jobs(home: Path, changes: int) -> None:
     """Append one event to each of so many jobs, picked evenly over all of them."""
     ledger = open_ledger(f"sqlite:///{home / 'ledger.db'}")
     with ledger.reading() as tx:
-        known = _ids(tx)
+        known = [str(job_id) for job_id in tx.execute(select(jobs_table.c.job_id)).scalars()]
     picked = random.Random(1).sample(known, min(changes, len(known)))
     with ledger.transaction() as tx:
         for job_id in picked:
             append_event(tx, EventKind.REPLAYED, job_id=job_id)
     ledger.close()
-
-
-def _ids(tx: Any) -> list[str]:
-    from sqlalchemy import select
-
-    from receipt_pipeline.ledger.tables import jobs
-
-    return [str(job_id) for job_id in tx.execute(select(jobs.c.job_id)).scalars()]
 
 
 def measure_ledger(jobs: int) -> dict[str, float]:
@@ -150,8 +137,8 @@ def measure_ledger(jobs: int) -> dict[str, float]:
         floor = _told("floor: copy of the published file, synced", measured("copy", home))
         return {
             "refresh after changes / full rebuild": changed["cpu_s"] / whole["cpu_s"],
-            "P7 refresh after 1 % new / full rebuild, CPU": grown["cpu_s"] / whole["cpu_s"],
-            "P7 refresh after 1 % new / full rebuild, wall": grown["wall_s"] / whole["wall_s"],
+            "refresh after 1 % new / full rebuild, CPU": grown["cpu_s"] / whole["cpu_s"],
+            "refresh after 1 % new / full rebuild, wall": grown["wall_s"] / whole["wall_s"],
             "refresh after 1 % new / copy, wall": grown["wall_s"] / max(floor["wall_s"], 1e-6),
             "report query / full rebuild": asked["cpu_s"] / whole["cpu_s"],
         }
@@ -168,9 +155,9 @@ def measure_parquet(jobs: int) -> dict[str, float]:
         report = _told("view of all jobs, eight joins wide, by class", measured("report_of_parquet", home))
         assert peer["answer"] == account["answer"] == report["answer"] == jobs
         return {
-            "P6 account / sets, wall": account["wall_s"] / peer["wall_s"],
-            "P6 account / sets, CPU": account["cpu_s"] / peer["cpu_s"],
-            "P6 account / sets, peak memory": account["peak_mb"] / peer["peak_mb"],
+            "account / sets, wall": account["wall_s"] / peer["wall_s"],
+            "account / sets, CPU": account["cpu_s"] / peer["cpu_s"],
+            "account / sets, peak memory": account["peak_mb"] / peer["peak_mb"],
             "view of all jobs / sets, wall": report["wall_s"] / peer["wall_s"],
             "view of all jobs / sets, CPU": report["cpu_s"] / peer["cpu_s"],
         }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from receipt_pipeline.ledger import effect_tables, operation_tables, tables
+from receipt_pipeline.ledger import effect_tables, tables
 from receipt_pipeline.ledger.columns import UtcMicros
 from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.reconciliation.repair import reconcile_ledger
@@ -39,7 +39,6 @@ COPIED = (
 )
 NAMES = ("decision_id", "message_id", "delivery_id", "quarantine_id", "investigation_id", "effect_id")
 NAMES += ("idempotency_key", "event_id")
-assert operation_tables.alerts.metadata is tables.metadata
 
 
 def bulk_ledger(folder: Path, jobs: int) -> Path:
@@ -61,8 +60,8 @@ def bulk_ledger(folder: Path, jobs: int) -> Path:
     return path
 
 
-def add_jobs(path: Path, jobs: int, first: int) -> int:
-    """Add copies numbered from `first` on; returns the next number."""
+def add_jobs(path: Path, jobs: int, first: int) -> None:
+    """Add copies numbered from `first` on."""
     with closing(sqlite3.connect(path)) as connection:
         for pragma in ("journal_mode=WAL", "synchronous=OFF", "cache_size=-400000", "temp_store=MEMORY"):
             connection.execute(f"PRAGMA {pragma}")
@@ -84,7 +83,6 @@ def add_jobs(path: Path, jobs: int, first: int) -> int:
             )
         connection.commit()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return first + jobs
 
 
 def _plan(jobs: int, first: int, names: list[str]) -> Iterator[tuple[int, str]]:

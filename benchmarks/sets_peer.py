@@ -23,6 +23,14 @@ MEMORY_LIMIT = "1GB"
 NOW = dt.datetime(2026, 12, 31, tzinfo=dt.UTC)
 TYPES = {"text": "VARCHAR", "json": "VARCHAR", "whole": "BIGINT", "yes_no": "BOOLEAN", "time": "TIMESTAMPTZ"}
 ROW_GROUP_ROWS = 100_000
+REPORT_QUERY = (
+    "SELECT state, terminal_class, count(*) AS jobs, sum(classified) AS classified,"
+    " sum(attempts) AS attempts,"
+    " count(*) FILTER (retried) AS retried, sum(deliveries) AS deliveries,"
+    " sum(duplicate_events) AS duplicates,"
+    " count(*) FILTER (output_check = 'missing') AS missing, sum(open_investigations) AS questions,"
+    " quantile_disc(total_s, 0.5) AS p50_s, max(total_s) AS max_s FROM job_report GROUP BY ALL ORDER BY ALL"
+)
 # Of twenty jobs one each is rejected, expired, canceled and open; the others are read and settled.
 _STATE = (
     "CASE i % 20 WHEN 0 THEN 'failed' WHEN 1 THEN 'expired' WHEN 2 THEN 'canceled' WHEN 3 THEN 'accepted'"
@@ -180,8 +188,6 @@ def account_of_parquet(home: Path) -> int:
 
 def report_of_parquet(home: Path) -> int:
     """Ask the view of all jobs, eight joins wide, for figures by class; returns the jobs counted."""
-    from benchmarks.accounting import REPORT_QUERY
-
     with over_parquet(home) as connection:
         return sum(row[2] for row in connection.execute(REPORT_QUERY).fetchall())
 

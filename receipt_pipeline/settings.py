@@ -24,11 +24,12 @@ from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.principals import Role
 from receipt_pipeline.core.reasons import SETTING_INVALID
-from receipt_pipeline.core.rollout import Rollout, RolloutStage
+from receipt_pipeline.core.rollout import SERVES_ALL, Rollout, RolloutStage
 
 ALERTS_FILE = "alerts.toml"
+COHORT_ALLOWED = "names of callers, with RECEIPTS_ROLLOUT=cohort and not without it"
+ZONES_ALLOWED = "a zone by its name, such as Europe/Berlin"
 LIMIT_PREFIX = "RECEIPTS_LIMIT_"
-SERVES_ALL = Rollout()
 DAGSTER_SCHEMA = "dagster"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PACKAGE_ROOT = Path(__file__).resolve().parent
@@ -48,8 +49,8 @@ class Settings:
         image_digest: given by a container, None where set-up computes it.
         drill_plan: JSON of a failure plan; refused unless drills are enabled.
         notify_command: the program that takes notifications; empty for files in the outbox.
-        evaluation_set: folder of labelled scans on which releases are evaluated.
         notify_capability: what that program offers when the end of a call is not known.
+        evaluation_set: folder of labelled scans on which releases are evaluated.
         rollout: whom this installation serves while it takes over from an older system.
     """
 
@@ -67,9 +68,8 @@ class Settings:
     drill_plan: str
     notify_command: tuple[str, ...] = ()
     notify_capability: Capability = Capability.NEITHER
-    rollout: Rollout = SERVES_ALL
-
     evaluation_set: Path | None = None
+    rollout: Rollout = SERVES_ALL
 
     @property
     def inbox(self) -> Path:
@@ -209,7 +209,9 @@ def _rollout(env: Mapping[str, str]) -> Rollout:
         filter(None, (name.strip() for name in env.get("RECEIPTS_ROLLOUT_COHORT", "").split(",")))
     )
     if bool(cohort) != (given == RolloutStage.COHORT) or not all(map(NAME.fullmatch, cohort)):
-        raise InputRefused(SETTING_INVALID, variable="RECEIPTS_ROLLOUT_COHORT", stage=given)
+        raise InputRefused(
+            SETTING_INVALID, variable="RECEIPTS_ROLLOUT_COHORT", stage=given, allowed=COHORT_ALLOWED
+        )
     return Rollout(RolloutStage(given), cohort)
 
 
@@ -236,7 +238,7 @@ def _time_zone(env: Mapping[str, str]) -> str:
     try:
         return ZoneInfo(name).key
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise InputRefused(SETTING_INVALID, variable="RECEIPTS_TIME_ZONE") from error
+        raise InputRefused(SETTING_INVALID, variable="RECEIPTS_TIME_ZONE", allowed=ZONES_ALLOWED) from error
 
 
 def _limits(env: Mapping[str, str]) -> ServiceLimits:

@@ -24,7 +24,7 @@ from receipt_pipeline.accounting.export_note import (
     write_note,
 )
 from receipt_pipeline.accounting.exported import EXPORTED, ExportedTable, Renewal
-from receipt_pipeline.accounting.parquet_parts import CHUNK_ROWS, write_parts
+from receipt_pipeline.accounting.parquet_parts import write_parts
 from receipt_pipeline.accounting.publish_lock import publishing, storage_faults
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.accounting.set_aside import set_aside
@@ -39,6 +39,7 @@ from receipt_pipeline.ledger.changes import (
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.tables import events
 
+CHUNK_ROWS = 20_000
 # Past this share of rows written again, or this many refreshes, reading all anew is the cheaper way on.
 RENEWED_SHARE_MAX = 0.5
 REFRESHES_MAX = 1_000
@@ -188,8 +189,7 @@ def _changed_chunks(
 
     Nothing is to be written again when those are the very rows that were written last.
     """
-    found = _read(tx, table, changed_rows(table.source, note.mark))
-    chunks = list(found)
+    chunks = list(_read(tx, table, changed_rows(table.source, note.mark)))
     if table.renewal is Renewal.APPENDED or (table.renewal is Renewal.BY_JOB and moved):
         return chunks, None
     digest = _digest(chunks)

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from receipt_pipeline.accounting.exported import MONEY, ExportedTable
 from receipt_pipeline.core.money import minor_digits
 
-CHUNK_ROWS = 20_000
 PART_ROWS = 200_000
 INT64_MAX = 2**63 - 1
 

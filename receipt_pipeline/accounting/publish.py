@@ -17,7 +17,7 @@ from receipt_pipeline.accounting.build import Base, LedgerMoment, build_file
 from receipt_pipeline.accounting.charts import report_markdown
 from receipt_pipeline.accounting.export import refresh_export
 from receipt_pipeline.accounting.export_note import ExportNote
-from receipt_pipeline.accounting.publish_lock import publishing, storage_faults
+from receipt_pipeline.accounting.publish_lock import is_full, publishing, storage_faults
 from receipt_pipeline.accounting.query import fetch_rows, reading_report
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.accounting.set_aside import set_aside
@@ -73,7 +73,7 @@ def publish_report(
         try:
             built = _build(accountant, cutoff, whole=whole)
         except (duckdb.Error, ReportFault) as error:
-            if whole or "No space left" in str(error):
+            if whole or is_full(error):
                 raise
             notices.append(_keep_aside(accountant, f"it was not to be refreshed ({type(error).__name__})"))
             built = _build(accountant, cutoff, whole=True)

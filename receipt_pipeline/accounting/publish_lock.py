@@ -43,6 +43,11 @@ def storage_faults() -> Iterator[None]:
     try:
         yield
     except (OSError, duckdb.Error) as error:
-        if getattr(error, "errno", None) in _NO_SPACE or "No space left" in str(error):
+        if is_full(error):
             raise ReportFault(STORAGE_FULL, what="the report") from error
         raise
+
+
+def is_full(error: Exception) -> bool:
+    """Tell whether an error says that the disk is full, whoever noticed it."""
+    return getattr(error, "errno", None) in _NO_SPACE or "No space left" in str(error)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from receipt_pipeline.chain.values import Reading, TextLine
+from receipt_pipeline.chain.values import DecodedScan, Reading, TextLine
 
 LINE_HEIGHT_PX = 22
 ROW_STEP_PX = 32
 CHARACTER_PX = 12
+# What stands in for the pages of such a text.
+NO_PAGES = DecodedScan("text", ())
 
 
 def bare_reading(texts: tuple[str, ...]) -> Reading:

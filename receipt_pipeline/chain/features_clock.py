@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from receipt_pipeline.chain.features_dates import WEEKDAYS
+from receipt_pipeline.chain.features_dates import WEEKDAY, WEEKDAYS, sale_day
 from receipt_pipeline.chain.values import Reading, ReceiptFields
 
 CLOCK = re.compile(r"(?<![\d:.])(\d{1,2}):([0-5]\d)(?::[0-5]\d)?(?:\.\d+)? ?([AP])?\.?M?\b")
@@ -15,7 +15,6 @@ HOURS = re.compile(r"OPEN|HOUR|DAILY|BUSINESS|OPERAT|\d ?(?:AM|PM)? ?(?:-|TO) ?\
 NUMBERED = re.compile(r"\bNO\b|NO\.|NO:|#|INV|BILL|RECEIPT|RCPT|DOC|TRANS|TRX|SLIP|REF|CS|ORDER|CHECK|CHIT")
 OTHER_NUMBER = re.compile(r"GST|TEL|FAX|REG|PHONE|CO\.|SST|CARD|MEMBER|HOTLINE|WHATSAPP")
 DIGITS = re.compile(r"(?<!\d)\d{6,16}(?!\d)")
-WEEKDAY = re.compile(rf"\b({'|'.join(WEEKDAYS)})(?:DAY|SDAY|NESDAY|RSDAY|URDAY)?\b")
 NEAR_DAYS = 800
 APART_MINUTES = 120
 
@@ -33,7 +32,7 @@ class ClockEvidence:
 def read_clock(reading: Reading, fields: ReceiptFields) -> ClockEvidence:
     """Compare the numbers of the bill, the printed times and the weekday with the day of the sale."""
     texts = [line.text.upper() for line in reading.lines]
-    sale = _sale_day(fields)
+    sale = sale_day(fields)
     minutes = sorted(set(_minutes(texts)))
     agreeing, contradicting = _numbers(texts, sale) if sale else (0, 0)
     return ClockEvidence(
@@ -42,13 +41,6 @@ def read_clock(reading: Reading, fields: ReceiptFields) -> ClockEvidence:
         times_apart=len(minutes) > 1 and minutes[-1] - minutes[0] > APART_MINUTES,
         weekday_contradicting=sale is not None and _weekday_contradicts(texts, sale),
     )
-
-
-def _sale_day(fields: ReceiptFields) -> date | None:
-    try:
-        return date.fromisoformat(fields.date.iso) if fields.date and fields.date.iso else None
-    except ValueError:
-        return None
 
 
 def _minutes(texts: Sequence[str]) -> Iterator[int]:

@@ -11,6 +11,7 @@ from receipt_pipeline.chain.values import Reading, ReceiptFields
 
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+WEEKDAY = re.compile(rf"\b({'|'.join(WEEKDAYS)})(?:DAY|SDAY|NESDAY|RSDAY|URDAY)?\b")
 NUMERIC_DATE = re.compile(r"(?<![\w./-])(\d{1,2})[./-](\d{1,2})[./-](\d{4}|\d{2})(?![\d/-]|\.\d)")
 ISO_DATE = re.compile(r"(?<!\d)(20\d{2})[./-](\d{1,2})[./-](\d{1,2})(?!\d)")
 NAMED_DATE = re.compile(rf"(?<!\d)(\d{{1,2}})[ /-]?({'|'.join(MONTHS)})[A-Z]*[ ,/-]*(\d{{4}}|\d{{2}})(?!\d)")
@@ -83,7 +84,7 @@ class DateEvidence:
 def read_dates(reading: Reading, fields: ReceiptFields) -> DateEvidence:
     """Compare every printed date with the date of the sale, the weekday, the clock and the tax."""
     texts = [line.text.upper() for line in reading.lines]
-    sale = _sale_day(fields)
+    sale = sale_day(fields)
     impossible = 0
     others: list[set[date]] = []
     years: set[int] = set()
@@ -113,7 +114,8 @@ def _is_dated(text: str) -> bool:
     return len(text) <= BARE_DATE_LENGTH or DATED.search(text) is not None
 
 
-def _sale_day(fields: ReceiptFields) -> date | None:
+def sale_day(fields: ReceiptFields) -> date | None:
+    """Return the day of the sale, None where it was not read or never was."""
     if fields.date is None or fields.date.iso is None:
         return None
     try:
@@ -154,7 +156,7 @@ def _year(text: str) -> int:
 
 
 def _weekday_differs(text: str) -> bool:
-    named = re.search(rf"\b({'|'.join(WEEKDAYS)})(?:DAY|SDAY|NESDAY|RSDAY|URDAY)?\b", text)
+    named = WEEKDAY.search(text)
     if named is None:
         return False
     readings = [days for days in _printed_dates(text) if days]

@@ -9,12 +9,16 @@ from itertools import product
 
 from receipt_pipeline.chain.extract_labels import LabelKind
 from receipt_pipeline.chain.features_book import MoneyBook
-from receipt_pipeline.chain.features_sums import CASH_STEP_MINOR, ROUNDING_SLACK_MINOR, printed_rates
+from receipt_pipeline.chain.features_sums import (
+    CASH_STEP_MINOR,
+    REACH_MINOR_MAX,
+    ROUNDING_SLACK_MINOR,
+    printed_rates,
+)
 
 TAX_NAMED = re.compile(r"\b(?:GST|SST|VAT|MWST|TAX)\b")
 TAX_MINOR_MIN = 3
 GOODS_ASKED_MAX = 9
-REACH_MINOR_MAX = 10_000_000
 # A tax, service charge or rounding is less than a fifth of the total that it is added to.
 TAX_SHARE_MAX = 5
 CHANGE_NEEDS_AMOUNTS = 2

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from receipt_pipeline.chain.features import CONTRACT as CONTRACT_V1
-from receipt_pipeline.chain.features import FEATURE_DIGITS, FeatureBound, bounds_broken, compute_features
+from receipt_pipeline.chain.features import (
+    COUNTED_MAX,
+    FEATURE_DIGITS,
+    FeatureBound,
+    bounds_broken,
+    compute_features,
+)
 from receipt_pipeline.chain.features_book import keep_book
 from receipt_pipeline.chain.features_clock import read_clock
 from receipt_pipeline.chain.features_money import read_money
@@ -22,7 +28,8 @@ from receipt_pipeline.core.reasons import (
 )
 
 FEATURE_CONTRACT_V2 = "receipt-features/v2"
-COUNTED_MAX = 6
+NOISE_DEVIATIONS_MAX = 12
+BASELINE_SHARE_MAX = 2
 
 _SUMS, _DATES, _AMOUNTS, _PICTURE = SUMS_DISAGREE, DATE_CONTRADICTED, AMOUNT_ODD, PICTURE_ALTERED
 
@@ -44,8 +51,16 @@ NEW: tuple[tuple[Reason, FeatureBound], ...] = (
     (_DATES, FeatureBound("times_apart", "0/1", 0, 1, "printed times of the sale hours apart")),
     (_DATES, FeatureBound("weekday_contradicting", "0/1", 0, 1, "a weekday that is not the sale's")),
     (_PICTURE, FeatureBound("figures_copied", "0/1", 0, 1, "a figure is the very picture of another")),
-    (_PICTURE, FeatureBound("noise_outlier", "deviations", 0, 12, "ground of an amount unlike the others'")),
-    (_PICTURE, FeatureBound("baseline_outlier", "share", 0, 2, "an amount off the line of its row")),
+    (
+        _PICTURE,
+        FeatureBound(
+            "noise_outlier", "deviations", 0, NOISE_DEVIATIONS_MAX, "ground of an amount unlike the others'"
+        ),
+    ),
+    (
+        _PICTURE,
+        FeatureBound("baseline_outlier", "share", 0, BASELINE_SHARE_MAX, "an amount off the line of its row"),
+    ),
 )
 EVIDENCE_V1: Mapping[Reason, tuple[str, ...]] = {
     _DATES: (
@@ -94,8 +109,8 @@ def compute_features_v2(scan: DecodedScan, reading: Reading, fields: ReceiptFiel
         "times_apart": clock.times_apart,
         "weekday_contradicting": clock.weekday_contradicting,
         "figures_copied": picture.figures_copied,
-        "noise_outlier": min(12.0, picture.noise_outlier),
-        "baseline_outlier": min(2.0, picture.baseline_outlier),
+        "noise_outlier": min(NOISE_DEVIATIONS_MAX, picture.noise_outlier),
+        "baseline_outlier": min(BASELINE_SHARE_MAX, picture.baseline_outlier),
     }
     ordered = {bound.name: round(float(values[bound.name]), FEATURE_DIGITS) for bound in CONTRACT_V2}
     return Features(contract=FEATURE_CONTRACT_V2, values=ordered)

@@ -169,12 +169,10 @@ class RapidOcrEngine:
     def _detect(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return the quadrangles of text, (n, 4, 2) in page pixels."""
         height_px, width_px = pixels.shape[:2]
-        left, top, right, bottom = 0, 0, width_px, height_px
-        limit_type, limit_px = detector_limit(width_px, height_px, self.settings)
-        if self.settings.trims_margins:
-            left, top, right, bottom = printed_part(pixels)
-            scale = page_scale(width_px, height_px, self.settings)
-            limit_type, limit_px = limit_at(scale, right - left, bottom - top)
+        whole = (0, 0, width_px, height_px)
+        left, top, right, bottom = printed_part(pixels) if self.settings.trims_margins else whole
+        scale = page_scale(width_px, height_px, self.settings)
+        limit_type, limit_px = limit_at(scale, right - left, bottom - top)
 
         def detect(reader: Any) -> Any:
             reader.text_det.limit_type, reader.text_det.limit_side_len = limit_type, limit_px
@@ -244,11 +242,6 @@ def read_scan(scan: DecodedScan, engine: OcrEngine, *, on_page: Callable[[], Non
     return Reading(tuple(lines), tuple(sizes))
 
 
-def detector_limit(width_px: int, height_px: int, settings: OcrSettings) -> tuple[str, int]:
-    """Return the detector's limit on a side for a whole page."""
-    return limit_at(page_scale(width_px, height_px, settings), width_px, height_px)
-
-
 def page_scale(width_px: int, height_px: int, settings: OcrSettings) -> float:
     """Return by how much a page is scaled for detection.
 
@@ -261,7 +254,7 @@ def page_scale(width_px: int, height_px: int, settings: OcrSettings) -> float:
 
 
 def limit_at(scale: float, width_px: int, height_px: int) -> tuple[str, int]:
-    """Return the limit that gives this scale: `max` shrinks the long side, `min` enlarges the short one."""
+    """Return the detector's limit on a side: `max` shrinks the long one, `min` enlarges the short one."""
     side = max(width_px, height_px) if scale <= 1 else min(width_px, height_px)
     stepped = max(DETECTOR_STEP_PX, round(side * scale / DETECTOR_STEP_PX) * DETECTOR_STEP_PX)
     return ("max" if scale <= 1 else "min"), stepped

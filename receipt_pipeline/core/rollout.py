@@ -30,3 +30,6 @@ class Rollout:
         if self.stage is RolloutStage.COHORT:
             return caller not in self.cohort
         return self.stage is RolloutStage.SHADOW
+
+
+SERVES_ALL = Rollout()

@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 
+from receipt_pipeline.chain.release import RELEASES_FOLDER
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.defs.assets import OWNERS
 from receipt_pipeline.defs.checks import check_result
@@ -17,7 +18,7 @@ GROUP = "evaluation"
 
 def shipped_release_names(shipped: Path) -> list[str]:
     """Return the names of the release templates; a new one is new code and comes with a reload."""
-    return sorted(path.stem for path in (shipped / "releases").glob("*.json"))
+    return sorted(path.stem for path in (shipped / RELEASES_FOLDER).glob("*.json"))
 
 
 RELEASES = dg.StaticPartitionsDefinition(shipped_release_names(read_settings({}).shipped))

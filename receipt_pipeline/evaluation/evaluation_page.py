@@ -50,10 +50,7 @@ def render_evaluation(
 
 
 def misses(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the scans that were missed, worst first.
-
-    Cleared although wrong; then forged ones whose review has other reasons; then misread fields.
-    """
+    """Return the scans that were missed: cleared although wrong first, then by their misread fields."""
     ranked = []
     for item in document["items"]:
         misread = sorted(

@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from receipt_pipeline.chain.bare_text import bare_reading
+from receipt_pipeline.chain.bare_text import NO_PAGES, bare_reading
 from receipt_pipeline.chain.revisions import CarriedChain
 from receipt_pipeline.chain.risk import RiskModel, score
-from receipt_pipeline.chain.values import DecodedScan
-
-NO_PAGES = DecodedScan("text", ())
 
 
 @dataclass(frozen=True, slots=True)

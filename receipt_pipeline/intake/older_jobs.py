@@ -21,7 +21,6 @@ from receipt_pipeline.core.reasons import (
     FIELD_MISSING,
     IMPORT_STATE_UNKNOWN,
     IMPORT_UNREADABLE,
-    REASONS,
 )
 from receipt_pipeline.intake.fields import Fields
 from receipt_pipeline.intake.manifest import ROWS_MAX
@@ -272,7 +271,7 @@ def _count(tally: _Tally, row_no: int, row: _Judged, outcome: Taken | PipelineEr
         return
     refused_as = _refused_as(outcome).value
     tally.counts[refused_as] += 1
-    reason = REASONS[outcome.reason.code]
+    reason = outcome.reason
     facts = "; ".join(f"{name}={value}" for name, value in sorted(outcome.facts.items()))
     tally.rejected.append(
         RowRefusal(

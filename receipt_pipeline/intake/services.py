@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.core.rollout import Rollout
+from receipt_pipeline.core.rollout import SERVES_ALL, Rollout
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.objects.store import ObjectStore
 
-SERVES_ALL = Rollout()
 SCAN_SIZE_BYTES_MAX = 64 * 1024 * 1024
 
 

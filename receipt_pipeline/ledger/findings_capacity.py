@@ -27,7 +27,6 @@ def item_seconds(tx: LedgerTransaction, *, assumed_s: float) -> float:
         .where(jobs.c.state == JobState.SUCCEEDED)
         .order_by(jobs.c.submitted_at.desc())
         .limit(RECENT_JOBS)
-        .scalar_subquery()
     )
     recent = (
         select((ended - began).label("took"))

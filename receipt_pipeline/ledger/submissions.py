@@ -242,11 +242,10 @@ def settle_submission(
     )
     counts = {COUNTED[RowOutcome(row["outcome"])]: row["rows"] for row in tx.rows(query)}
     values: dict[str, Any] = {"state": state, "rows_total": rows_total, "updated_at": tx.now()} | counts
-    if error is not None:
-        noted = tx.scalar(select(submissions.c.facts).where(submissions.c.submission_id == submission_id))
-        facts = dict(noted or {}) | dict(error.facts)
-        values |= {"reason_code": error.reason.code, "pointer": error.pointer, "facts": facts}
     known = read_submission(tx, submission_id)
+    if error is not None:
+        facts = dict(known["facts"] or {}) | dict(error.facts)
+        values |= {"reason_code": error.reason.code, "pointer": error.pointer, "facts": facts}
     settled = tx.execute(
         update(submissions)
         .where(submissions.c.submission_id == submission_id)

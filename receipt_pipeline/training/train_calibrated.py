@@ -1,7 +1,8 @@
 """Training: learns the calibrated risk model from drawn receipts and altered genuine texts.
 
 Run as `python -m receipt_pipeline.training.train_calibrated --texts FOLDER`; needs the extra `train`.
-No forged receipt of the evaluation enters, and no genuine one that is evaluated on.
+No forged receipt enters, and no text that `--kept` names; what a copied figure is worth is measured on
+every genuine scan of the folder.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from receipt_pipeline.chain.bare_text import bare_reading
+from receipt_pipeline.chain.bare_text import NO_PAGES, bare_reading
 from receipt_pipeline.chain.features_v2 import (
     CONTRACT_V2,
     FEATURE_CONTRACT_V2,
@@ -29,7 +30,7 @@ from receipt_pipeline.chain.features_v2 import (
 )
 from receipt_pipeline.chain.revisions import chain_named
 from receipt_pipeline.chain.risk import CALIBRATED_KIND
-from receipt_pipeline.chain.values import DecodedScan, Reading
+from receipt_pipeline.chain.values import Reading
 from receipt_pipeline.core.calibration import reliability
 from receipt_pipeline.training.content import Content, draw_content
 from receipt_pipeline.training.forge import forge
@@ -43,6 +44,7 @@ from receipt_pipeline.training.train_risk_model import (
     SCALE_FLOOR,
     SPEAKS_FOR_GENUINE,
     WITH_BOXES_SHARE,
+    points_as_meant,
     write_model,
 )
 
@@ -74,7 +76,7 @@ class Example:
 def features_of(reading: Reading) -> dict[str, float] | None:
     """Return the features of a reading without pages, None where they are not admitted."""
     fields = chain_named(CHAIN).reading.extract(reading)
-    features = compute_features_v2(DecodedScan("text", ()), reading, fields)
+    features = compute_features_v2(NO_PAGES, reading, fields)
     return None if admit_v2(features) else dict(features.values)
 
 
@@ -157,7 +159,7 @@ def fit(examples: Sequence[Example], *, penalty_inverse: float = PENALTY_INVERSE
         kept = tuple(
             name
             for name, weight in zip(names, coef, strict=True)
-            if (weight < 0) == (name in SPEAKS_FOR_GENUINE_V2) and weight != 0
+            if points_as_meant(weight, speaks_for_genuine=name in SPEAKS_FOR_GENUINE_V2)
         )
         if kept == names:
             return Fitted(names, mean, scale, coef, float(regression.intercept_[0]))
@@ -254,9 +256,11 @@ def main(arguments: list[str] | None = None) -> int:
     kept = kept_for_evaluation(options.kept) if options.kept else set()
     texts = read_genuine_texts(options.texts, without=kept) if options.texts else []
     examples = gather(texts, drawn=options.drawn, processes=options.processes)
-    source = "drawn receipts; genuine SROIE texts (CC BY 4.0), altered by program"
+    from_texts = "; genuine SROIE texts (CC BY 4.0), altered by program" if texts else ""
     copies = weigh_copies(options.texts, seed=SEED) if options.texts else None
-    document = learn_calibrated(examples, name=options.name, source=source, copies=copies)
+    document = learn_calibrated(
+        examples, name=options.name, source=f"drawn receipts{from_texts}", copies=copies
+    )
     digest = write_model(document, options.models)
     sys.stdout.write(json.dumps({"model": options.name, "digest": digest, **document}, indent=1) + "\n")
     return 0

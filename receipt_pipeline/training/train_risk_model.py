@@ -114,7 +114,11 @@ def learn(recipe: Recipe, *, processes: int = 1) -> dict[str, Any]:
         mean, scale = values.mean(axis=0), np.maximum(values.std(axis=0), SCALE_FLOOR)
         regression = LogisticRegression(C=recipe.penalty_inverse, max_iter=2000)
         regression.fit((values - mean) / scale, tampered)
-        kept = [name for name, coef in zip(names, regression.coef_[0], strict=True) if _sensible(name, coef)]
+        kept = [
+            name
+            for name, coef in zip(names, regression.coef_[0], strict=True)
+            if points_as_meant(coef, speaks_for_genuine=name in SPEAKS_FOR_GENUINE)
+        ]
         if kept == names:
             break
         names = kept
@@ -137,9 +141,9 @@ def learn(recipe: Recipe, *, processes: int = 1) -> dict[str, Any]:
     }
 
 
-def _sensible(name: str, coef: float) -> bool:
+def points_as_meant(coef: float, *, speaks_for_genuine: bool) -> bool:
     """Tell whether a weight points where the feature's meaning does; chance in the drawing may turn it."""
-    return coef < 0 if name in SPEAKS_FOR_GENUINE else coef > 0
+    return coef < 0 if speaks_for_genuine else coef > 0
 
 
 def write_model(document: dict[str, Any], directory: Path) -> str:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from receipt_pipeline.chain.features import FEATURE_CONTRACT
-from receipt_pipeline.chain.features_v2 import FEATURE_CONTRACT_V2
-from receipt_pipeline.chain.policy import CODES_OF_CONTRACT, POLICY_CONTRACT, STATED_RATE_CONTRACT
+from receipt_pipeline.chain.policy import CODES_OF_CONTRACT
 from receipt_pipeline.chain.release import MODELS_FOLDER, POLICIES_FOLDER, RELEASES_FOLDER
+from receipt_pipeline.chain.revisions import chain_named
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
 
 
@@ -29,8 +28,6 @@ class ReleasePlan:
     chain: str
     model: str
     limits: Mapping[str, int]
-    feature_contract: str = FEATURE_CONTRACT
-    policy_contract: str = POLICY_CONTRACT
 
 
 PLANS = (
@@ -59,18 +56,17 @@ PLANS = (
             "ocr_confidence_min_ppm": 850_000,
             "evidence_log_odds_min_ppm": 300_000,
         },
-        feature_contract=FEATURE_CONTRACT_V2,
-        policy_contract=STATED_RATE_CONTRACT,
     ),
 )
 
 
 def policy_document(plan: ReleasePlan) -> dict[str, Any]:
     """Return the policy of one plan; every reason forces a review."""
+    contract = chain_named(plan.chain).judging.policy_contract
     return {
-        "contract": plan.policy_contract,
+        "contract": contract,
         "name": plan.name,
-        "review_codes": sorted(CODES_OF_CONTRACT[plan.policy_contract]),
+        "review_codes": sorted(CODES_OF_CONTRACT[contract]),
         "limits": dict(plan.limits),
     }
 
@@ -99,7 +95,7 @@ def write_releases(shipped: Path) -> None:
             "name": plan.name,
             "alias": plan.alias,
             "chain": plan.chain,
-            "feature_contract": plan.feature_contract,
+            "feature_contract": chain_named(plan.chain).judging.contract,
             "risk_model": models[plan.model],
             "policy": revision,
         }

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.tables import metadata
 from receipt_pipeline_tests.conformance.test_older_jobs import DONE, RUNNING, take
 from receipt_pipeline_tests.fakes.accounted_home import a_job_in_every_state, an_accountant
@@ -91,8 +91,6 @@ def test_what_is_no_earlier_revision_is_refused_and_nothing_changes(services: Ef
 def test_without_any_service_the_records_are_read_by_plain_tools(
     migrated_sqlite: Path, tmp_path: Path, clock: FakeClock
 ) -> None:
-    from receipt_pipeline.ledger.engine import open_ledger
-
     shutil.copyfile(migrated_sqlite, tmp_path / "ledger.db")
     ledger = open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}", clock=clock)
     home = effects_home(ledger, tmp_path)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,13 +25,9 @@ from receipt_pipeline.core.errors import ReportFault
 from receipt_pipeline.core.failure_points import install_plan, remove_plan
 from receipt_pipeline.core.reasons import REPORT_BUSY, REPORT_UNREADABLE, STORAGE_FULL
 from receipt_pipeline.drill.plan import DrillFault, Fault, Plan, PlannedFault
-from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline_tests.builders import an_accepted_job
-from receipt_pipeline_tests.fakes.accounted_home import an_accountant
-from receipt_pipeline_tests.fakes.effects_home import effects_home
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.crash.talking_child import CHILD_S_MAX, child, end, hear, tell
 
-CHILD_S_MAX = 120
 # Opens the file for writing like a careless analyst, changes it, and ends without a checkpoint.
 ANALYST = """
 import duckdb, os, signal, sys
@@ -70,48 +65,6 @@ from receipt_pipeline.ledger.engine import open_ledger
 install_plan(Plan(read_plan(sys.argv[3])))
 publish_report(Accountant(open_ledger(sys.argv[1]), Path(sys.argv[2]), ServiceLimits()))
 """
-
-
-@pytest.fixture
-def accountant(sqlite_ledger_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Accountant]:
-    """An accountant over a ledger with one job, whose report is published."""
-    ledger = open_ledger(sqlite_ledger_url, clock=clock)
-    made = an_accountant(effects_home(ledger, tmp_path), tmp_path)
-    an_accepted_job(ledger)
-    publish_report(made)
-    yield made
-    ledger.close()
-
-
-def child(script: str, *arguments: str) -> subprocess.Popen[str]:
-    """Start a Python child that talks by lines."""
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def tell(process: subprocess.Popen[str], line: str = "") -> str:
-    """Hand the child a line and return its answer."""
-    assert process.stdin is not None
-    process.stdin.write(line + "\n")
-    process.stdin.flush()
-    return hear(process)
-
-
-def hear(process: subprocess.Popen[str]) -> str:
-    """Return the child's next line."""
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    """End one child by its own id and close its pipes."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=CHILD_S_MAX)
 
 
 def jobs_reported(accountant: Accountant) -> int:

@@ -15,6 +15,7 @@ from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.alerts import AlertKind
 from receipt_pipeline.core.item_outcome import Decision
+from receipt_pipeline.core.leases import FencingToken
 from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.ledger.alerts import record_alert_delivery, record_alerts
@@ -127,7 +128,7 @@ class History:
             if self.waiting and self.dice.random() < 0.6:
                 settle_submission(tx, self.waiting.pop(0), state=SubmissionState.REFUSED, rows_total=0)
             else:
-                named = {"tenant": "acme", "caller": "kim", "door": "inbox", "label": "x"}
+                named: dict[str, Any] = {"tenant": "acme", "caller": "kim", "door": "inbox", "label": "x"}
                 self.waiting.append(open_submission(tx, document_digest="d", **named))
 
     def warn(self) -> None:
@@ -140,8 +141,6 @@ class History:
 
     def refuse(self) -> None:
         """Refuse a late write."""
-        from receipt_pipeline.core.leases import FencingToken
-
         if job := self.a_job("running", "succeeded"):
             with self.services.ledger.transaction() as tx:
                 record_refused_write(

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+from receipt_pipeline.chain.bare_text import NO_PAGES
 from receipt_pipeline.chain.extract import extract_fields
 from receipt_pipeline.chain.features import CONTRACT, compute_features
 from receipt_pipeline.chain.features_book import MoneyBook
@@ -26,7 +27,6 @@ from receipt_pipeline.training.draw_receipts import DrawnReceipt, Wear, draw_rec
 from receipt_pipeline.training.picture_weight import paste_figures
 from receipt_pipeline_tests.printed_receipt import reading_of
 
-NO_PAGES = DecodedScan("text", ())
 GENUINE = """
 LUMBUNG PADI SDN BHD
 43000 KAJANG, SELANGOR

@@ -160,9 +160,3 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(
         )
     finally:
         names["report"].close()
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    """Stand in for the clock that every test may have."""
-    return FakeClock()

@@ -10,7 +10,6 @@ import pytest
 from receipt_pipeline.chain.ocr import (
     OcrSettings,
     RapidOcrEngine,
-    detector_limit,
     in_reading_order,
     limit_at,
     page_scale,
@@ -86,7 +85,7 @@ def test_a_model_that_is_no_model_gives_no_answer(tmp_path: Path) -> None:
 def test_pages_are_scaled_to_one_area_and_long_ones_to_more(
     width_px: int, height_px: int, limit: tuple[str, int]
 ) -> None:
-    assert detector_limit(width_px, height_px, OcrSettings()) == limit
+    assert limit_at(page_scale(width_px, height_px, OcrSettings()), width_px, height_px) == limit
 
 
 def test_a_reader_under_other_settings_shares_the_loaded_models_and_keeps_what_shapes_them() -> None:
@@ -108,7 +107,7 @@ def test_what_came_later_enters_the_identity_only_where_it_is_on() -> None:
 def test_a_part_of_a_page_is_scaled_as_the_whole_page_is() -> None:
     settings = OcrSettings()
     scale = page_scale(900, 1800, settings)
-    assert limit_at(scale, 900, 1800) == detector_limit(900, 1800, settings)
+    assert limit_at(scale, 900, 1800) == ("max", 960)
     kind, side_px = limit_at(scale, 900, 1000)
     assert kind == "max"
     assert abs(side_px / 1000 - scale) < 0.02

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from receipt_pipeline.chain.bare_text import NO_PAGES
 from receipt_pipeline.chain.extract import extract_fields
 from receipt_pipeline.chain.features_v2 import compute_features_v2
 from receipt_pipeline.chain.policy import CODES_OF_CONTRACT, STATED_RATE_CONTRACT, Policy, load_policy
 from receipt_pipeline.chain.policy_rated import decide_rated
-from receipt_pipeline.chain.values import DecodedScan, Reading, ReceiptFields, Risk, Verdict
+from receipt_pipeline.chain.values import Reading, ReceiptFields, Risk, Verdict
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
 from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.item_outcome import Decision
@@ -45,7 +46,7 @@ def policy(**changes: Any) -> Policy:
 def verdict(risk: Risk, *, reading: Reading = READING, duplicate_bytes: bool = False) -> Verdict:
     """What the policy says of a plain receipt under this risk."""
     fields = extract_fields(reading) if reading.lines else ReceiptFields()
-    features = compute_features_v2(DecodedScan("text", ()), reading, fields)
+    features = compute_features_v2(NO_PAGES, reading, fields)
     return decide_rated(
         policy(),
         reading=reading,

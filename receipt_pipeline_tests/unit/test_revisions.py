@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from receipt_pipeline.chain.artefact import artefact_path
-from receipt_pipeline.chain.ocr import OcrSettings
 from receipt_pipeline.chain.policy import load_policy
 from receipt_pipeline.chain.release import MODELS_FOLDER, POLICIES_FOLDER, RELEASES_FOLDER
 from receipt_pipeline.chain.revisions import carried_chains, chain_named, chain_of_revision
@@ -22,7 +22,10 @@ from receipt_pipeline_tests.suite_results import PROJECT
 
 SHIPPED = PROJECT / "data"
 # Without library versions, so that a new library is a new revision but no changed chain.
-REVISION_V1 = "sha256:68f021f04f4250aaf98afe1f1807354b9f2ac030ee3e7c46f64c634e1ef42365"
+REVISIONS = {
+    "chain-v1": "sha256:68f021f04f4250aaf98afe1f1807354b9f2ac030ee3e7c46f64c634e1ef42365",
+    "chain-v2": "sha256:f4bc3e3e72415391db90c14bdbb32ac1a87d8d4aee51c14729df48e3d3c30c61",
+}
 RECEIPTS_AND_OUTCOMES_V1 = {
     "plain": (
         "LUMBUNG PADI SDN BHD|12, JALAN KENANGA 3/4, 43000 KAJANG, SELANGOR.|DATE: 14/03/2018 12:41:52"
@@ -44,6 +47,13 @@ RECEIPTS_AND_OUTCOMES_V1 = {
     ),
 }
 
+OUTCOMES_V2 = {
+    "plain": "sha256:3584c0b57af53c7827f647d8aa98921b3b3b4fe64ec90028dde70e266e9efe60",
+    "german": "sha256:6c9c458c116155a1657fb13fb246a8ffe4301ab377288c0267c3c08a98a5a742",
+    "doubtful": "sha256:a9fb4dd8bfc2e1abb8c7a7d1da6f7b98af5061da5deeec37eb4adc0e4576a72a",
+    "refund": "sha256:2903dcfeccc2a6029fcf5975114d2a061c0115257305720f74bc502b16cd41c7",
+}
+
 
 def loaded(chain: str, release: str, lines: list[str]) -> Chain:
     """The chain of that name under a shipped release; its reader answers the lines."""
@@ -57,7 +67,9 @@ def loaded(chain: str, release: str, lines: list[str]) -> Chain:
             model=load_risk_model(artefact_path(SHIPPED / MODELS_FOLDER, model), model),
             policy=load_policy(artefact_path(SHIPPED / POLICIES_FOLDER, policy), policy),
             reading=carried.reading,
-        )
+            judging=carried.judging,
+        ),
+        judging=carried.judging,
     )
 
 
@@ -68,10 +80,11 @@ def blank_picture() -> bytes:
     return buffer.getvalue()
 
 
-def test_the_first_chain_keeps_its_revision_while_others_stand_beside_it() -> None:
-    first = chain_named("chain-v1")
-    assert chain_revision(first.stages(OcrSettings(versions=()))) == REVISION_V1
-    assert chain_of_revision(first.revision) == first
+@pytest.mark.parametrize("name", sorted(REVISIONS))
+def test_a_chain_keeps_its_revision_while_others_stand_beside_it(name: str) -> None:
+    carried = chain_named(name)
+    assert chain_revision(carried.stages(replace(carried.settings, versions=()))) == REVISIONS[name]
+    assert chain_of_revision(carried.revision) == carried
 
 
 @pytest.mark.parametrize("receipt", sorted(RECEIPTS_AND_OUTCOMES_V1))
@@ -80,6 +93,14 @@ def test_the_first_chain_keeps_its_outcomes_to_the_byte(receipt: str) -> None:
     chain = loaded("chain-v1", "2026-11", text.split("|"))
     outcome = chain.classify(blank_picture(), duplicate_bytes=False, on_page=lambda: None)
     assert outcome.outcome_digest == digest
+
+
+@pytest.mark.parametrize("receipt", sorted(OUTCOMES_V2))
+def test_the_second_chain_keeps_its_outcomes_to_the_byte(receipt: str) -> None:
+    text, _ = RECEIPTS_AND_OUTCOMES_V1[receipt]
+    chain = loaded("chain-v2", "2026-12", text.split("|"))
+    outcome = chain.classify(blank_picture(), duplicate_bytes=False, on_page=lambda: None)
+    assert outcome.outcome_digest == OUTCOMES_V2[receipt]
 
 
 def test_every_carried_chain_has_a_name_and_a_revision_of_its_own() -> None:

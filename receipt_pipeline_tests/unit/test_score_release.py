@@ -37,7 +37,7 @@ def a_set(*, good: bool, scans: int = 40) -> list[JudgedScan]:
             risk_ppm=risk,
             total="25.45" if good else "25.46",
         )
-        scan = replace(one.scan, scan_id=f"s-{number:02d}", truth={**one.scan.truth})
+        scan = replace(one.scan, scan_id=f"s-{number:02d}")
         found.append(replace(one, scan=scan))
     return found
 

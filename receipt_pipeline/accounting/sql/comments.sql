@@ -276,7 +276,7 @@ COMMENT ON TABLE report_info IS 'what this report shows: one row';
 COMMENT ON COLUMN report_info.seq IS 'newest event in the report';
 COMMENT ON COLUMN report_info.as_of IS 'time at which the ledger was read';
 COMMENT ON COLUMN report_info.cutoff IS 'time at which the account is judged';
-COMMENT ON COLUMN report_info.time_zone IS 'zone of every time and day in the report';
+COMMENT ON COLUMN report_info.time_zone IS 'zone of the days in the report';
 COMMENT ON COLUMN report_info.state IS 'accounted, investigate, invalid or empty';
 COMMENT ON COLUMN report_info.gate IS 'pass or fail';
 COMMENT ON COLUMN report_info.document IS 'the account as one JSON document';
@@ -391,7 +391,7 @@ COMMENT ON COLUMN time_to_reconciled_truth.p95_s IS '95th percentile, nearest ra
 COMMENT ON COLUMN time_to_reconciled_truth.max_s IS 'longest';
 COMMENT ON COLUMN time_to_reconciled_truth.needing_people_percent IS 'share of jobs with an item in review or an open question';
 
-COMMENT ON VIEW jobs_per_day IS 'accepted jobs per day in UTC; jobs_per_day_in(zone) for another zone';
+COMMENT ON VIEW jobs_per_day IS 'accepted jobs per day of the zone in report_info; jobs_per_day_in(zone) for another zone';
 COMMENT ON COLUMN jobs_per_day.day IS 'calendar day of acceptance';
 COMMENT ON COLUMN jobs_per_day.time_zone IS 'zone of the days';
 COMMENT ON COLUMN jobs_per_day.jobs IS 'number of jobs';

@@ -11,6 +11,16 @@ class SimulatedCrash(BaseException):
     """Ends an actor where it stands, as SIGKILL ends a process: nothing catches it, nothing is tidied up."""
 
 
+def _taken_lock() -> threading.Lock:
+    """Return a lock to wait at: one thread acquires it as soon as another has released it.
+
+    It does what a semaphore of one does, at a fraction of its cost.
+    """
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass(slots=True)
 class Actor:
     """One process of the simulated house: it does one task after another until it crashes or is stopped.
@@ -38,7 +48,7 @@ class Actor:
     doomed: bool = False
     failing: bool = False
     busy: bool = False
-    go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    go: threading.Lock = field(default_factory=_taken_lock)
 
     @property
     def role(self) -> str:
@@ -62,7 +72,7 @@ class Baton:
         self.actors: list[Actor] = []
         self.current: Actor | None = None
         self._on_error = on_error
-        self._back = threading.Semaphore(0)
+        self._back = _taken_lock()
         self._over = False
         self._threads: list[threading.Thread] = []
 

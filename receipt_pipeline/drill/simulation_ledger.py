@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Table
+from sqlalchemy import Connection, Table
 from ulid import ULID
 
 from receipt_pipeline.core.canonical import digest_of
@@ -95,6 +95,7 @@ class SimulatedLedger(Ledger):
     """The real ledger, whose transactions are places at which something may go wrong."""
 
     outside: Outside
+    kept: Connection
     inside: bool = False
     opened: int = 0
 
@@ -120,6 +121,12 @@ class SimulatedLedger(Ledger):
         finally:
             self.inside = False
 
+    def _take_connection(self) -> Connection:
+        return self.kept
+
+    def _give_back(self, connection: Connection) -> None:
+        """Keep it for the next transaction: there is never more than one."""
+
     def _come_in(self, what: str) -> None:
         assert not self.inside, "one transaction inside another"
         if self.outside(Place.OPEN, what) is Mishap.AWAY:
@@ -138,6 +145,7 @@ class LedgerBench:
         self.micros: Callable[[], int] = lambda: 0
         self.writing: Callable[[], int] = lambda: 0
         self._migrate()
+        self._kept = self.engine.connect()
         self._image = sqlite3.connect(":memory:", check_same_thread=False)
         self.connection.backup(self._image)
         self._watch()
@@ -148,6 +156,7 @@ class LedgerBench:
         self._image.backup(self.connection)
         self.connection.execute("DELETE FROM temp.changes")
         ledger = SimulatedLedger(self.engine, clock=clock, numbers=_numbers(seed))
+        ledger.kept = self._kept
         self.writing = lambda: ledger.opened
         return ledger
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -79,6 +80,7 @@ class World:
         self.robbed: list[tuple[Actor, str]] = []
         self.launched: set[str] = set()
         self.coveted = ""
+        self._shares_up_to: list[int] = []
 
     @property
     def effects(self) -> EffectServices:
@@ -234,11 +236,17 @@ class World:
         self._beat_hearts()
         while self.robbed:
             self._rob(*self.robbed.pop())
-        actor = self.drawn.choices(self.baton.actors, [SHARES.get(a.role, 1) for a in self.baton.actors])[0]
+        actor = self.drawn.choices(self.baton.actors, cum_weights=self._shares())[0]
         if not self._awake(actor):
             self.clock.advance(0.5)
             return
         self.run(actor, strides=self.drawn.choice((1, 1, 2, 3, 5, 9, 20)))
+
+    def _shares(self) -> list[int]:
+        """Return up to which number of all shares each actor's reach; nobody joins once the house lives."""
+        if len(self._shares_up_to) != len(self.baton.actors):
+            self._shares_up_to = list(itertools.accumulate(SHARES.get(a.role, 1) for a in self.baton.actors))
+        return self._shares_up_to
 
     def _held_by(self, actor: Actor) -> str | None:
         query = "SELECT job_id FROM jobs WHERE lease_owner = ?"

@@ -22,6 +22,12 @@ from receipt_pipeline.ledger.quarantines import hold_divergent
 from receipt_pipeline.ledger.tables import attempts, items, jobs, refused_writes
 
 # What every item costs at least once is built once.
+_OWN_JOB = (
+    update(jobs)
+    .where(jobs.c.job_id == bindparam("of_job"))
+    .where(jobs.c.state == JobState.RUNNING)
+    .where(jobs.c.lease_epoch == bindparam("of_epoch"))
+)
 _ATTEMPT = (
     update(attempts)
     .where(attempts.c.job_id == bindparam("of_job"))
@@ -85,13 +91,7 @@ def pass_boundary(
     values: dict[str, Any] = {"lease_expires_at": now + dt.timedelta(seconds=limits.lease_ttl_s)}
     if finished is not None:
         values |= {"checkpoint": finished.ordinal + 1, "checkpoint_at": now}
-    written = tx.execute(
-        update(jobs)
-        .where(jobs.c.job_id == token.job_id)
-        .where(jobs.c.state == JobState.RUNNING)
-        .where(jobs.c.lease_epoch == token.lease_epoch)
-        .values(**values)
-    )
+    written = tx.execute(_OWN_JOB, {"of_job": token.job_id, "of_epoch": token.lease_epoch} | values)
     if job is None or written.rowcount == 0:
         raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
     if finished is not None:

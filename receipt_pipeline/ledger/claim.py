@@ -28,6 +28,20 @@ class AttemptKind(StrEnum):
     CLOSING = "closing"
 
 
+# Built once, as every claim begins with one of them.
+_NEXT_EPOCH = (
+    update(jobs).where(jobs.c.job_id == bindparam("of_job")).values(lease_epoch=jobs.c.lease_epoch + 1)
+)
+_CLAIM_FIRST = _NEXT_EPOCH.where(jobs.c.state == JobState.ACCEPTED).where(
+    jobs.c.queue_deadline >= bindparam("now")
+)
+_CLAIM_AGAIN = (
+    _NEXT_EPOCH.where(jobs.c.state == JobState.RUNNING)
+    .where(jobs.c.lease_epoch == bindparam("seen_epoch"))
+    .where(jobs.c.lease_owner.is_(None))
+    .where(or_(jobs.c.retry_at.is_(None), jobs.c.retry_at <= bindparam("now")))
+    .where(jobs.c.phase.not_in(HELD_PHASES))
+)
 _COUNT_ATTEMPTS = select(func.count()).select_from(attempts).where(attempts.c.job_id == bindparam("of_job"))
 _ITEMS = select(items).where(items.c.job_id == bindparam("of_job")).order_by(items.c.ordinal)
 
@@ -73,20 +87,18 @@ def _first_claim(
 ) -> ClaimedJob | ClaimRefused:
     now = tx.now()
     written = tx.execute(
-        update(jobs)
-        .where(jobs.c.job_id == job["job_id"])
-        .where(jobs.c.state == JobState.ACCEPTED)
-        .where(jobs.c.queue_deadline >= now)
-        .values(
-            state=JobState.RUNNING,
-            phase=Phase.WORKING,
-            lease_epoch=jobs.c.lease_epoch + 1,
-            lease_owner=owner,
-            lease_expires_at=now + dt.timedelta(seconds=limits.lease_ttl_s),
-            claimed_at=now,
-            checkpoint_at=now,
-            processing_deadline=now + dt.timedelta(seconds=job["processing_timeout_s"]),
-        )
+        _CLAIM_FIRST,
+        {
+            "of_job": job["job_id"],
+            "now": now,
+            "state": JobState.RUNNING,
+            "phase": Phase.WORKING,
+            "lease_owner": owner,
+            "lease_expires_at": now + dt.timedelta(seconds=limits.lease_ttl_s),
+            "claimed_at": now,
+            "checkpoint_at": now,
+            "processing_deadline": now + dt.timedelta(seconds=job["processing_timeout_s"]),
+        },
     )
     if written.rowcount == 0:
         if expire_job(tx, job_id=job["job_id"], limits=limits):
@@ -115,23 +127,20 @@ def _later_claim(
     if kind is AttemptKind.CLOSING and job["closing_attempts"] >= limits.closing_attempts_max:
         _hold_unclosable(tx, job, limits=limits)
         return ClaimRefused(job_id, ATTEMPTS_EXHAUSTED)
+    closing = kind is AttemptKind.CLOSING
     written = tx.execute(
-        update(jobs)
-        .where(jobs.c.job_id == job_id)
-        .where(jobs.c.state == JobState.RUNNING)
-        .where(jobs.c.lease_epoch == job["lease_epoch"])
-        .where(jobs.c.lease_owner.is_(None))
-        .where(or_(jobs.c.retry_at.is_(None), jobs.c.retry_at <= now))
-        .where(jobs.c.phase.not_in(HELD_PHASES))
-        .values(
-            phase=Phase.CLOSING if kind is AttemptKind.CLOSING else Phase.WORKING,
-            lease_epoch=jobs.c.lease_epoch + 1,
-            lease_owner=owner,
-            lease_expires_at=now + dt.timedelta(seconds=limits.lease_ttl_s),
-            checkpoint_at=now,
-            retry_at=None,
-            closing_attempts=jobs.c.closing_attempts + (1 if kind is AttemptKind.CLOSING else 0),
-        )
+        _CLAIM_AGAIN,
+        {
+            "of_job": job_id,
+            "seen_epoch": job["lease_epoch"],
+            "now": now,
+            "phase": Phase.CLOSING if closing else Phase.WORKING,
+            "lease_owner": owner,
+            "lease_expires_at": now + dt.timedelta(seconds=limits.lease_ttl_s),
+            "checkpoint_at": now,
+            "retry_at": None,
+            "closing_attempts": job["closing_attempts"] + (1 if closing else 0),
+        },
     )
     if written.rowcount == 0:
         return ClaimRefused(job_id, NOT_CLAIMABLE)

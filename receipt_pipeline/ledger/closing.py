@@ -64,6 +64,19 @@ _COUNT_CLASSES = (
     .where(items.c.job_id == bindparam("of_job"))
     .group_by(items.c.item_class)
 )
+_WITHOUT_CLASS = (
+    update(items).where(items.c.job_id == bindparam("of_job")).where(items.c.item_class.is_(None))
+)
+_WAS_BEGUN = sa.or_(items.c.begun_epoch.is_not(None), items.c.losses > 0)
+_SETTLE_BEGUN = _WITHOUT_CLASS.where(_WAS_BEGUN)
+_SETTLE_WAITING = _WITHOUT_CLASS.where(sa.not_(_WAS_BEGUN))
+_OPEN_UPLOADS = (
+    update(effects)
+    .where(effects.c.job_id == bindparam("of_job"))
+    .where(effects.c.kind == EffectKind.RESULT_OBJECT)
+    .where(effects.c.idempotency_key != bindparam("but"))
+    .where(effects.c.state.in_([EffectState.INTENDED, EffectState.UNKNOWN]))
+)
 _OPEN_ATTEMPT = (
     update(attempts)
     .where(attempts.c.job_id == bindparam("of_job"))
@@ -89,16 +102,9 @@ def settle_open_items(
 
     An item that was lost to an earlier attempt counts as begun: work was spent on it.
     """
-    unfinished = sa.and_(items.c.job_id == job_id, items.c.item_class.is_(None))
-    was_begun = sa.or_(items.c.begun_epoch.is_not(None), items.c.losses > 0)
-    now = tx.now()
-    for item_class, condition in ((begun, was_begun), (waiting, sa.not_(was_begun))):
-        tx.execute(
-            update(items)
-            .where(unfinished)
-            .where(condition)
-            .values(item_class=item_class, reason_code=reason.code, finished_at=now)
-        )
+    settled = {"of_job": job_id, "reason_code": reason.code, "finished_at": tx.now()}
+    for item_class, statement in ((begun, _SETTLE_BEGUN), (waiting, _SETTLE_WAITING)):
+        tx.execute(statement, settled | {"item_class": item_class})
 
 
 def close_attempt(
@@ -298,14 +304,8 @@ def _abandon_uploads(tx: LedgerTransaction, job_id: str, *, but: str) -> None:
 
     Where a job closes without a result, reconciliation looks its uploads up first.
     """
-    tx.execute(
-        update(effects)
-        .where(effects.c.job_id == job_id)
-        .where(effects.c.kind == EffectKind.RESULT_OBJECT)
-        .where(effects.c.idempotency_key != but)
-        .where(effects.c.state.in_([EffectState.INTENDED, EffectState.UNKNOWN]))
-        .values(state=EffectState.ABANDONED, updated_at=tx.now())
-    )
+    given_up = {"state": EffectState.ABANDONED, "updated_at": tx.now()}
+    tx.execute(_OPEN_UPLOADS, {"of_job": job_id, "but": but} | given_up)
 
 
 def _record_effects(

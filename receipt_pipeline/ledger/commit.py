@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from receipt_pipeline.core.effect_lifecycle import EFFECT_TRANSITIONS, EffectKind, EffectState
 from receipt_pipeline.core.errors import LeaseLost
@@ -20,6 +20,29 @@ from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.losses import begin_closing, read_job
 from receipt_pipeline.ledger.quarantines import hold_divergent
 from receipt_pipeline.ledger.tables import jobs
+
+# Built once, as every publication needs them.
+_UPLOAD = select(effects).where(effects.c.idempotency_key == bindparam("of_key"))
+_COMMIT_UPLOAD = (
+    update(effects)
+    .where(effects.c.idempotency_key == bindparam("of_key"))
+    .where(effects.c.expected_digest == bindparam("of_digest"))
+)
+_UPLOADS = (
+    select(effects)
+    .where(effects.c.job_id == bindparam("of_job"))
+    .where(effects.c.kind == EffectKind.RESULT_OBJECT)
+    .order_by(effects.c.lease_epoch.desc())
+)
+_OTHER_UPLOADS = _UPLOADS.where(effects.c.expected_digest != bindparam("other_than")).with_only_columns(
+    effects.c.expected_digest, effects.c.lease_epoch
+)
+_NOT_PUBLISHING = (
+    update(jobs)
+    .where(jobs.c.job_id == bindparam("of_job"))
+    .where(jobs.c.lease_epoch == bindparam("of_epoch"))
+    .where(jobs.c.phase != Phase.PUBLISHING)
+)
 
 
 def _owned(tx: LedgerTransaction, token: FencingToken) -> dict[str, Any]:
@@ -55,12 +78,7 @@ def record_intent(
     """
     job = _owned(tx, token)
     now = tx.now()
-    earlier = tx.rows(
-        select(effects.c.expected_digest, effects.c.lease_epoch)
-        .where(effects.c.job_id == token.job_id)
-        .where(effects.c.kind == EffectKind.RESULT_OBJECT)
-        .where(effects.c.expected_digest != digest)
-    )
+    earlier = tx.rows(_OTHER_UPLOADS, {"of_job": token.job_id, "other_than": digest})
     if earlier and job["close_cause"] is None:
         mine = {"digest": digest, "source": "intent", "lease_epoch": token.lease_epoch}
         others = [
@@ -69,7 +87,7 @@ def record_intent(
         ]
         hold_divergent(tx, job_id=token.job_id, subject="result", limits=limits, further=[mine, *others])
         return False
-    intended = tx.row(select(effects.c.effect_id).where(effects.c.idempotency_key == key)) is not None
+    intended = tx.row(_UPLOAD, {"of_key": key}) is not None
     if not intended:
         tx.execute(
             insert(effects),
@@ -97,11 +115,8 @@ def record_intent(
 def _enter_publishing(tx: LedgerTransaction, token: FencingToken, *, told: bool) -> None:
     """Show that the result is being published; an intent that was there already has told nobody."""
     entered = tx.execute(
-        update(jobs)
-        .where(jobs.c.job_id == token.job_id)
-        .where(jobs.c.lease_epoch == token.lease_epoch)
-        .where(jobs.c.phase != Phase.PUBLISHING)
-        .values(phase=Phase.PUBLISHING)
+        _NOT_PUBLISHING,
+        {"of_job": token.job_id, "of_epoch": token.lease_epoch, "phase": Phase.PUBLISHING},
     )
     if entered.rowcount == 1 and not told:
         append_event(tx, EventKind.PHASE_CHANGED, job_id=token.job_id, phase=Phase.PUBLISHING.value)
@@ -122,7 +137,7 @@ def record_upload_state(
         .values(state=state, reason_code=reason.code if reason else "", updated_at=tx.now())
     )
     if written.rowcount == 1:
-        row = tx.row(select(effects).where(effects.c.idempotency_key == key))
+        row = tx.row(_UPLOAD, {"of_key": key})
         assert row is not None
         append_event(
             tx,
@@ -136,10 +151,7 @@ def record_upload_state(
 
 def uploads_of(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:
     """Return the job's upload intents, newest first: what a takeover must look up before it puts."""
-    query = select(effects).where(effects.c.job_id == job_id)
-    return tx.rows(
-        query.where(effects.c.kind == EffectKind.RESULT_OBJECT).order_by(effects.c.lease_epoch.desc())
-    )
+    return tx.rows(_UPLOADS, {"of_job": job_id})
 
 
 def commit_result(
@@ -163,16 +175,16 @@ def commit_result(
         raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
     now = tx.now()
     committed = tx.execute(
-        update(effects)
-        .where(effects.c.idempotency_key == result.key)
-        .where(effects.c.expected_digest == result.digest)
-        .values(
-            state=EffectState.COMMITTED,
-            provider_reference=result.digest,
-            committed_at=now,
-            updated_at=now,
-            reason_code="",
-        )
+        _COMMIT_UPLOAD,
+        {
+            "of_key": result.key,
+            "of_digest": result.digest,
+            "state": EffectState.COMMITTED,
+            "provider_reference": result.digest,
+            "committed_at": now,
+            "updated_at": now,
+            "reason_code": "",
+        },
     )
     assert committed.rowcount == 1, "an upload has its intent row before it starts"
     close_attempt(

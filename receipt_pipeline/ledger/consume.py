@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Integer, bindparam, func, insert, select, update
 
 from receipt_pipeline.core.effect_lifecycle import EffectKind, EffectState
 from receipt_pipeline.core.errors import NotAllowed, NotFound
@@ -27,23 +27,37 @@ TASK_OPEN = "open"
 AUTO_CLEARED = "auto_cleared"
 TASK_DONE = "done"
 
+# Built once, as every pass and every success needs them.
+_DUE = (
+    select(jobs)
+    .join(effects, effects.c.job_id == jobs.c.job_id)
+    .where(effects.c.kind == EffectKind.REVIEW_TASKS)
+    .where(effects.c.state.in_([EffectState.INTENDED, EffectState.UNKNOWN, EffectState.FAILED]))
+    .where(jobs.c.state == JobState.SUCCEEDED)
+    .where(jobs.c.job_id.not_in(select(quarantine.c.job_id).where(quarantine.c.state == OPEN)))
+    .order_by(jobs.c.terminal_at)
+    .limit(bindparam("at_most", type_=Integer()))
+)
+_CLASSIFIED = (
+    select(items)
+    .where(items.c.job_id == bindparam("of_job"))
+    .where(items.c.item_class == ItemClass.CLASSIFIED)
+    .order_by(items.c.ordinal)
+)
+_TASK = select(review_tasks.c.decision_id).where(review_tasks.c.decision_id == bindparam("of_decision"))
+_TASKS_EFFECT = (
+    update(effects)
+    .where(effects.c.job_id == bindparam("of_job"))
+    .where(effects.c.kind == EffectKind.REVIEW_TASKS)
+    .where(effects.c.state != EffectState.COMMITTED)
+)
+
 
 def due_consumption(
     tx: LedgerTransaction, *, at_most: int, job_id: str | None = None
 ) -> list[dict[str, Any]]:
     """Return verified successes whose review tasks are not made yet and that nothing holds."""
-    held = select(quarantine.c.job_id).where(quarantine.c.state == OPEN)
-    query = (
-        select(jobs)
-        .join(effects, effects.c.job_id == jobs.c.job_id)
-        .where(effects.c.kind == EffectKind.REVIEW_TASKS)
-        .where(effects.c.state.in_([EffectState.INTENDED, EffectState.UNKNOWN, EffectState.FAILED]))
-        .where(jobs.c.state == JobState.SUCCEEDED)
-        .where(jobs.c.job_id.not_in(held))
-        .order_by(jobs.c.terminal_at)
-        .limit(at_most)
-    )
-    return tx.rows(query.where(jobs.c.job_id == job_id) if job_id else query)
+    return tx.rows(_DUE.where(jobs.c.job_id == job_id) if job_id else _DUE, {"at_most": at_most})
 
 
 def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
@@ -61,17 +75,9 @@ def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
     # Whoever lost his grant meanwhile clears nothing by himself: a reviewer looks at every decision.
     denied = authority_fault(tx, tenant=job["tenant"], caller=job["caller"], role=Role.SUBMITTER)
     doubts = [denied.code] if denied is AUTHORITY_REVOKED else []
-    rows = tx.rows(
-        select(items)
-        .where(items.c.job_id == job["job_id"])
-        .where(items.c.item_class == ItemClass.CLASSIFIED)
-        .order_by(items.c.ordinal)
-    )
+    rows = tx.rows(_CLASSIFIED, {"of_job": job["job_id"]})
     for item in rows:
-        known = tx.row(
-            select(review_tasks.c.decision_id).where(review_tasks.c.decision_id == item["decision_id"])
-        )
-        if known is not None:
+        if tx.row(_TASK, {"of_decision": item["decision_id"]}) is not None:
             continue
         cleared = item["decision"] == Decision.CLEAR and not doubts
         tx.execute(
@@ -93,16 +99,14 @@ def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
         )
         made += 1
     tx.execute(
-        update(effects)
-        .where(effects.c.job_id == job["job_id"])
-        .where(effects.c.kind == EffectKind.REVIEW_TASKS)
-        .where(effects.c.state != EffectState.COMMITTED)
-        .values(
-            state=EffectState.COMMITTED,
-            provider_reference=f"{len(rows)} decisions",
-            committed_at=now,
-            updated_at=now,
-        )
+        _TASKS_EFFECT,
+        {
+            "of_job": job["job_id"],
+            "state": EffectState.COMMITTED,
+            "provider_reference": f"{len(rows)} decisions",
+            "committed_at": now,
+            "updated_at": now,
+        },
     )
     settle_if_done(tx, job["job_id"])
     return made

@@ -41,6 +41,13 @@ _OVERRUNNING = (
     .where(or_(jobs.c.processing_deadline <= bindparam("latest"), jobs.c.cutoff_at <= bindparam("latest")))
     .limit(_AT_MOST)
 )
+_OVERDUE = (
+    select(jobs.c.job_id)
+    .where(jobs.c.state == JobState.ACCEPTED)
+    .where(jobs.c.queue_deadline < bindparam("now"))
+    .order_by(jobs.c.queue_deadline)
+    .limit(_AT_MOST)
+)
 _EXPIRED_LEASES = (
     select(jobs.c.job_id, jobs.c.lease_epoch)
     .where(jobs.c.state == JobState.RUNNING)
@@ -68,14 +75,7 @@ def expire_job(tx: LedgerTransaction, *, job_id: str, limits: ServiceLimits) -> 
 
 def overdue_job_ids(tx: LedgerTransaction, *, at_most: int) -> list[str]:
     """Return accepted jobs past their queue deadline, oldest deadline first."""
-    query = (
-        select(jobs.c.job_id)
-        .where(jobs.c.state == JobState.ACCEPTED)
-        .where(jobs.c.queue_deadline < tx.now())
-        .order_by(jobs.c.queue_deadline)
-        .limit(at_most)
-    )
-    return [row["job_id"] for row in tx.rows(query)]
+    return [row["job_id"] for row in tx.rows(_OVERDUE, {"now": tx.now(), "at_most": at_most})]
 
 
 def cancel_job(tx: LedgerTransaction, *, job_id: str, limits: ServiceLimits) -> dict[str, Any] | None:

@@ -115,8 +115,7 @@ class LedgerTransaction:
             return EPOCH + int(micros or 0) * MICROSECOND
         if self._not_before is None:
             # Nobody else appends while this transaction lasts, and its own events are dated by this clock.
-            micros = self._connection.exec_driver_sql(_NEWEST_EVENT_AT).scalar()
-            self._not_before = EPOCH + int(micros or 0) * MICROSECOND
+            self._not_before = EPOCH + _newest_event_at(self._connection) * MICROSECOND
         self._not_before = max(self._clock.now(), self._not_before)
         return self._not_before
 
@@ -169,7 +168,7 @@ class Ledger:
         with self._connected(read_only=True) as connection:
             try:
                 yield LedgerTransaction(connection, self._clock, self._numbers)
-            except sa.exc.DatabaseError as error:
+            except (sa.exc.DatabaseError, sqlite3.DatabaseError) as error:
                 if _is_away(error):
                     raise _unavailable(error) from error
                 raise
@@ -182,29 +181,36 @@ class Ledger:
         try:
             yield connection
         finally:
-            connection.close()
+            self._give_back(connection)
+
+    def _take_connection(self) -> sa.Connection:
+        return self.engine.connect()
+
+    def _give_back(self, connection: sa.Connection) -> None:
+        connection.close()
 
     def _begin(self, *, read_only: bool) -> sa.Connection:
         """Connect and begin, again within a bound when the database is locked or away."""
         for tried in range(1, self._begin_tries_max + 1):
             connection: sa.Connection | None = None
             try:
-                connection = self.engine.connect()
+                connection = self._take_connection()
                 self._start(connection, read_only=read_only)
                 return connection
-            except sa.exc.DatabaseError as error:
+            except (sa.exc.DatabaseError, sqlite3.DatabaseError) as error:
                 if connection is not None:
-                    connection.close()
+                    self._give_back(connection)
                 if tried == self._begin_tries_max:
-                    cause = type(error.orig).__name__
+                    cause = type(getattr(error, "orig", error)).__name__
                     raise LedgerUnavailable(LEDGER_UNAVAILABLE, tries=tried, cause=cause) from error
                 time.sleep(0.05 * 2**tried * (0.5 + random.random()))
         raise AssertionError("unreachable")
 
     def _start(self, connection: sa.Connection, *, read_only: bool) -> None:
         if self.engine.dialect.name == "sqlite":
+            connection.begin()
             # A deferred transaction that reads and then writes fails at once when another wrote meanwhile.
-            connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+            _driver(connection).execute("BEGIN" if read_only else "BEGIN IMMEDIATE")
             return
         if read_only:
             # One snapshot for several queries; SQLite's readers have it by nature.
@@ -260,11 +266,35 @@ class Ledger:
         self.engine.dispose()
 
 
+_TROUBLE = (
+    sa.exc.OperationalError,
+    sa.exc.DatabaseError,
+    sqlite3.OperationalError,
+    sqlite3.DatabaseError,
+)
+
+
+def _driver(connection: sa.Connection) -> sqlite3.Connection:
+    """Return SQLite's own connection: what every transaction says costs a fifth when said to it."""
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver
+
+
+def _newest_event_at(connection: sa.Connection) -> int:
+    """Return the time of the newest event in microseconds, 0 without one."""
+    if connection.dialect.name == "sqlite":
+        newest = _driver(connection).execute(_NEWEST_EVENT_AT).fetchone()
+    else:
+        newest = connection.exec_driver_sql(_NEWEST_EVENT_AT).first()
+    return int(newest[0]) if newest else 0
+
+
 def _is_away(error: BaseException) -> bool:
     """Tell whether the database itself is in trouble: gone, locked, or no database (any more)."""
     # Some servers end a connection with an error of another family; what counts is that it is gone.
     lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
-    return lost or type(error) in (sa.exc.OperationalError, sa.exc.DatabaseError)
+    return lost or type(error) in _TROUBLE
 
 
 def _unavailable(error: BaseException, *, reason: Reason = LEDGER_UNAVAILABLE) -> LedgerUnavailable:

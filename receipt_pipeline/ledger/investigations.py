@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
 from receipt_pipeline.core.limits import ServiceLimits
@@ -42,6 +42,12 @@ class InvestigationKind(StrEnum):
 
 OPEN = "open"
 RESOLVED = "resolved"
+
+_KNOWN = (
+    select(investigations.c.investigation_id, investigations.c.state, investigations.c.evidence)
+    .where(investigations.c.kind == bindparam("of_kind"))
+    .where(investigations.c.subject == bindparam("about"))
+)
 
 
 def open_investigation(
@@ -107,11 +113,7 @@ def open_investigation(
 
 
 def _known(tx: LedgerTransaction, kind: InvestigationKind, subject: str) -> dict[str, Any] | None:
-    return tx.row(
-        select(investigations.c.investigation_id, investigations.c.state, investigations.c.evidence)
-        .where(investigations.c.kind == kind)
-        .where(investigations.c.subject == subject)
-    )
+    return tx.row(_KNOWN, {"of_kind": kind, "about": subject})
 
 
 def _with_evidence(tx: LedgerTransaction, known: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:

@@ -46,6 +46,30 @@ _READ_JOB = select(jobs).where(jobs.c.job_id == bindparam("wanted"))
 _LOCK_JOB = _READ_JOB.with_for_update(key_share=True)
 
 
+_OF_JOB = update(jobs).where(jobs.c.job_id == bindparam("of_job"))
+_SET_FREE = _OF_JOB.where(jobs.c.state == JobState.RUNNING).where(
+    jobs.c.lease_epoch == bindparam("seen_epoch")
+)
+_RELEASE = _SET_FREE.values(lease_epoch=jobs.c.lease_epoch + 1)
+_TAKE_AWAY = _RELEASE.where(jobs.c.lease_owner.is_not(None)).where(
+    jobs.c.lease_expires_at <= bindparam("now")
+)
+_FREE: dict[str, Any] = {"lease_owner": None, "lease_expires_at": None, "wave_id": None}
+_BEGUN = (
+    select(items)
+    .where(items.c.job_id == bindparam("of_job"))
+    .where(items.c.item_class.is_(None))
+    .where(items.c.begun_epoch == bindparam("of_epoch"))
+    .order_by(items.c.ordinal)
+)
+_UNFINISHED_ITEM = (
+    update(items)
+    .where(items.c.job_id == bindparam("of_job"))
+    .where(items.c.ordinal == bindparam("of_ordinal"))
+    .where(items.c.item_class.is_(None))
+)
+
+
 def read_job(tx: LedgerTransaction, job_id: str, *, lock: bool = False) -> dict[str, Any] | None:
     """Return the job's row, locked for this transaction where the database locks rows."""
     return tx.row(_LOCK_JOB if lock else _READ_JOB, {"wanted": job_id})
@@ -83,7 +107,7 @@ def yield_job(tx: LedgerTransaction, token: FencingToken) -> None:
         .where(items.c.item_class.is_(None))
         .values(begun_epoch=None, begun_at=None)
     )
-    tx.execute(update(jobs).where(jobs.c.job_id == token.job_id).values(retry_at=None, wave_id=None))
+    tx.execute(_OF_JOB, {"of_job": token.job_id, "retry_at": None, "wave_id": None})
     close_attempt(tx, token.job_id, lease_epoch=token.lease_epoch, outcome="yielded")
 
 
@@ -93,21 +117,8 @@ def lose_lease(tx: LedgerTransaction, *, job_id: str, seen_epoch: int, limits: S
     if job is None:
         return False
     now = tx.now()
-    written = tx.execute(
-        update(jobs)
-        .where(jobs.c.job_id == job_id)
-        .where(jobs.c.state == JobState.RUNNING)
-        .where(jobs.c.lease_epoch == seen_epoch)
-        .where(jobs.c.lease_owner.is_not(None))
-        .where(jobs.c.lease_expires_at <= now)
-        .values(
-            lease_epoch=jobs.c.lease_epoch + 1,
-            lease_owner=None,
-            lease_expires_at=None,
-            phase=_kept_phase(job, Phase.RETRY_WAIT),
-            wave_id=None,
-        )
-    )
+    seen = {"of_job": job_id, "seen_epoch": seen_epoch, "now": now}
+    written = tx.execute(_TAKE_AWAY, seen | _FREE | {"phase": _kept_phase(job, Phase.RETRY_WAIT)})
     if written.rowcount == 0:
         return False
     charge(tx, job, failure_class=FailureClass.WORKER_LOST, reason=WORKER_LOST, outcome="lost", limits=limits)
@@ -120,19 +131,8 @@ def _kept_phase(job: dict[str, Any], otherwise: Phase) -> Phase:
 
 
 def _release(tx: LedgerTransaction, token: FencingToken, *, phase: Phase) -> bool:
-    written = tx.execute(
-        update(jobs)
-        .where(jobs.c.job_id == token.job_id)
-        .where(jobs.c.state == JobState.RUNNING)
-        .where(jobs.c.lease_epoch == token.lease_epoch)
-        .values(
-            lease_epoch=jobs.c.lease_epoch + 1,
-            lease_owner=None,
-            lease_expires_at=None,
-            phase=phase,
-            wave_id=None,
-        )
-    )
+    seen = {"of_job": token.job_id, "seen_epoch": token.lease_epoch}
+    written = tx.execute(_RELEASE, seen | _FREE | {"phase": phase})
     return written.rowcount == 1
 
 
@@ -150,13 +150,7 @@ def charge(
     `job` is the row as it stood while the attempt held it.
     """
     job_id, epoch = job["job_id"], job["lease_epoch"]
-    begun = tx.row(
-        select(items)
-        .where(items.c.job_id == job_id)
-        .where(items.c.item_class.is_(None))
-        .where(items.c.begun_epoch == epoch)
-        .order_by(items.c.ordinal)
-    )
+    begun = tx.row(_BEGUN, {"of_job": job_id, "of_epoch": epoch})
     closing = job["close_cause"] is not None
     rule = FAILURE_RULES[failure_class]
     spends = rule.spends_budget and begun is None and not closing
@@ -174,11 +168,8 @@ def charge(
     pause = retry_delay_s(
         job_id=job_id, spent=max(1, tries), base_s=limits.retry_base_s, cap_s=limits.retry_cap_s
     )
-    tx.execute(
-        update(jobs)
-        .where(jobs.c.job_id == job_id)
-        .values(attempts_spent=spent, retry_at=tx.now() + dt.timedelta(seconds=pause))
-    )
+    retry_at = tx.now() + dt.timedelta(seconds=pause)
+    tx.execute(_OF_JOB, {"of_job": job_id, "attempts_spent": spent, "retry_at": retry_at})
     if rule.answer is Answer.STOP:
         close_for_identity(tx, job_id, reason=reason, limits=limits)
     elif begun is not None:
@@ -205,13 +196,7 @@ def _charge_item(
             "reason_code": reason.code,
             "finished_at": tx.now(),
         }
-    tx.execute(
-        update(items)
-        .where(items.c.job_id == item["job_id"])
-        .where(items.c.ordinal == item["ordinal"])
-        .where(items.c.item_class.is_(None))
-        .values(**values)
-    )
+    tx.execute(_UNFINISHED_ITEM, {"of_job": item["job_id"], "of_ordinal": item["ordinal"]} | values)
     append_event(
         tx,
         EventKind.ITEM_LOST,

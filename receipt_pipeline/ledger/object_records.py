@@ -50,6 +50,34 @@ _HOLD = sa.text(
     " ON CONFLICT (object_key, holder) DO UPDATE SET held_at = excluded.held_at"
 ).bindparams(sa.bindparam("held_at", type_=UtcMicros()))
 
+_RELEASE = sa.delete(object_refs).where(object_refs.c.holder == sa.bindparam("of_holder"))
+_KEYS: sa.BindParameter[Any] = sa.bindparam("keys", expanding=True)
+_HELD = (
+    select(object_refs.c.object_key)
+    .where(object_refs.c.hold_kind != DOOMED)
+    .where(object_refs.c.object_key.in_(_KEYS))
+)
+_ANSWERED_ORPHANS = (
+    select(investigations.c.subject)
+    .where(investigations.c.kind == InvestigationKind.ORPHAN_OBJECT)
+    .where(investigations.c.state == RESOLVED)
+    .where(investigations.c.resolved_by != RECONCILER)
+)
+_RESULTS = (
+    select(
+        jobs.c.job_id,
+        jobs.c.result_key,
+        jobs.c.result_digest,
+        jobs.c.result_size_bytes,
+        *(jobs.c[name] for name in Pins.__slots__),
+    )
+    .where(jobs.c.state == JobState.SUCCEEDED)
+    .where(jobs.c.result_purged_at.is_(None))
+    .where(jobs.c.result_key.not_in(select(tombstones.c.object_key)))
+    .where(jobs.c.job_id > sa.bindparam("after"))
+    .order_by(jobs.c.job_id)
+    .limit(sa.bindparam("at_most", type_=sa.Integer()))
+)
 _BURY = sa.text(
     "INSERT INTO tombstones (object_key, job_id, reason, digest, buried_at)"
     " VALUES (:object_key, :job_id, :reason, :digest, :buried_at) ON CONFLICT DO NOTHING"
@@ -96,17 +124,12 @@ def hold_objects(tx: LedgerTransaction, keys: Iterable[str], *, holder: str, hol
 
 def release_holds(tx: LedgerTransaction, *, holder: str) -> int:
     """Let go of everything a holder held; returns how many holds there were."""
-    return int(tx.execute(sa.delete(object_refs).where(object_refs.c.holder == holder)).rowcount)
+    return int(tx.execute(_RELEASE, {"of_holder": holder}).rowcount)
 
 
 def held_keys(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
     """Return those of the keys that somebody holds."""
-    held = select(object_refs.c.object_key).where(object_refs.c.hold_kind != DOOMED)
-    return {
-        row["object_key"]
-        for batch in _batches(keys)
-        for row in tx.rows(held.where(object_refs.c.object_key.in_(batch)))
-    }
+    return {row["object_key"] for batch in _batches(keys) for row in tx.rows(_HELD, {"keys": batch})}
 
 
 def record_object_check(
@@ -211,14 +234,8 @@ def explained_keys(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
 
 
 def _answered_orphans(tx: LedgerTransaction) -> set[str]:
-    query = (
-        select(investigations.c.subject)
-        .where(investigations.c.kind == InvestigationKind.ORPHAN_OBJECT)
-        .where(investigations.c.state == RESOLVED)
-        .where(investigations.c.resolved_by != RECONCILER)
-    )
     # A question that is asked again carries its number behind `#`.
-    return {str(subject).partition("#")[0] for subject in tx.execute(query).scalars()}
+    return {str(subject).partition("#")[0] for subject in tx.execute(_ANSWERED_ORPHANS).scalars()}
 
 
 def _quarantined_keys(tx: LedgerTransaction, keys: Sequence[str]) -> set[str]:
@@ -251,22 +268,10 @@ def results_to_check(
     Each row carries job_id, result_key, result_digest, result_size_bytes and the six pins. `job_ids`
     asks for these jobs only, at most `at_most` of them.
     """
-    query = (
-        select(
-            jobs.c.job_id,
-            jobs.c.result_key,
-            jobs.c.result_digest,
-            jobs.c.result_size_bytes,
-            *(jobs.c[name] for name in Pins.__slots__),
-        )
-        .where(jobs.c.state == JobState.SUCCEEDED)
-        .where(jobs.c.result_purged_at.is_(None))
-        .where(jobs.c.result_key.not_in(select(tombstones.c.object_key)))
-        .where(jobs.c.job_id > after_job_id)
-        .order_by(jobs.c.job_id)
-        .limit(at_most)
-    )
-    return tx.rows(query if job_ids is None else query.where(jobs.c.job_id.in_(sorted(job_ids))))
+    asked = {"after": after_job_id, "at_most": at_most}
+    if job_ids is None:
+        return tx.rows(_RESULTS, asked)
+    return tx.rows(_RESULTS.where(jobs.c.job_id.in_(sorted(job_ids))), asked)
 
 
 def _batches(keys: Iterable[str]) -> Iterator[list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from sqlalchemy import Integer, bindparam, case, insert, literal, select, update
+from sqlalchemy import BindParameter, Integer, bindparam, case, insert, literal, select, update
 
 from receipt_pipeline.core.effect_lifecycle import EFFECT_TRANSITIONS, EffectKind, EffectState
 from receipt_pipeline.core.limits import ServiceLimits
@@ -27,6 +27,28 @@ DELIVERED = "delivered"
 UNCONFIRMED = "unconfirmed"
 
 
+_STATES: BindParameter[Any] = bindparam("states", expanding=True)
+_DUE_MESSAGES = (
+    select(outbox)
+    .where(outbox.c.state.in_(_STATES))
+    .where(outbox.c.due_at <= bindparam("now"))
+    .order_by(outbox.c.due_at, outbox.c.message_id)
+    .limit(bindparam("at_most", type_=Integer()))
+)
+_SEND_NO = bindparam("send_no", type_=Integer())
+_SETTLE_MESSAGE = (
+    update(outbox)
+    .where(outbox.c.message_id == bindparam("of_message"))
+    .where(outbox.c.state.in_(_STATES))
+    .values(sends=case((outbox.c.sends > _SEND_NO, outbox.c.sends), else_=_SEND_NO))
+)
+_SETTLE_NOTIFICATION = (
+    update(effects)
+    .where(effects.c.job_id == bindparam("of_job"))
+    .where(effects.c.kind == EffectKind.NOTIFICATION)
+    .where(effects.c.state.in_(_STATES))
+)
+_UNKNOWN_JOBS = select(outbox.c.job_id).where(outbox.c.state == UNKNOWN)
 _ANSWERED = (
     select(outbox.c.message_id, outbox.c.job_id)
     .join(
@@ -58,10 +80,10 @@ def due_messages(
         unknown_too: the channel can be asked, so what is held as unknown is looked up again.
     """
     states = [DUE, SENDING, UNKNOWN] if unknown_too else [DUE, SENDING]
-    query = select(outbox).where(outbox.c.state.in_(states)).where(outbox.c.due_at <= tx.now())
-    if job_id is not None:
-        query = query.where(outbox.c.job_id == job_id)
-    return tx.rows(query.order_by(outbox.c.due_at, outbox.c.message_id).limit(at_most))
+    asked: dict[str, Any] = {"states": states, "now": tx.now(), "at_most": at_most}
+    if job_id is None:
+        return tx.rows(_DUE_MESSAGES, asked)
+    return tx.rows(_DUE_MESSAGES.where(outbox.c.job_id == job_id), asked)
 
 
 def begin_send(tx: LedgerTransaction, message: dict[str, Any], *, limits: ServiceLimits) -> bool:
@@ -167,15 +189,15 @@ def _follow(
         # What arrived has arrived, also when another sender had given it up meanwhile.
         open_states.append(ABANDONED)
     tx.execute(
-        update(outbox)
-        .where(outbox.c.message_id == message["message_id"])
-        .where(outbox.c.state.in_(open_states))
-        .values(
-            state=state,
-            sends=case((outbox.c.sends > send_no, outbox.c.sends), else_=send_no),
-            due_at=now + dt.timedelta(seconds=limits.delivery_retry_s * 2 ** (send_no - 1)),
-            settled_at=None if state in (DUE, UNKNOWN) else now,
-        )
+        _SETTLE_MESSAGE,
+        {
+            "of_message": message["message_id"],
+            "states": open_states,
+            "send_no": send_no,
+            "state": state,
+            "due_at": now + dt.timedelta(seconds=limits.delivery_retry_s * 2 ** (send_no - 1)),
+            "settled_at": None if state in (DUE, UNKNOWN) else now,
+        },
     )
 
 
@@ -217,8 +239,7 @@ def notification_subject(job_id: str) -> str:
 
 def unknown_subjects(tx: LedgerTransaction) -> set[str]:
     """Return the subjects of the messages that are held as unknown."""
-    query = select(outbox.c.job_id).where(outbox.c.state == UNKNOWN)
-    return {notification_subject(job_id) for job_id in tx.execute(query).scalars()}
+    return {notification_subject(job_id) for job_id in tx.execute(_UNKNOWN_JOBS).scalars()}
 
 
 def settle_answered(tx: LedgerTransaction, *, at_most: int) -> list[str]:
@@ -249,17 +270,16 @@ def _settle_effect(
     now = tx.now()
     before = [source for source, target in EFFECT_TRANSITIONS if target is state]
     written = tx.execute(
-        update(effects)
-        .where(effects.c.job_id == job_id)
-        .where(effects.c.kind == EffectKind.NOTIFICATION)
-        .where(effects.c.state.in_(before))
-        .values(
-            state=state,
-            provider_reference=reference,
-            reason_code=reason.code if reason else "",
-            committed_at=now if state is EffectState.COMMITTED else None,
-            updated_at=now,
-        )
+        _SETTLE_NOTIFICATION,
+        {
+            "of_job": job_id,
+            "states": before,
+            "state": state,
+            "provider_reference": reference,
+            "reason_code": reason.code if reason else "",
+            "committed_at": now if state is EffectState.COMMITTED else None,
+            "updated_at": now,
+        },
     )
     if written.rowcount == 1:
         append_event(

@@ -16,8 +16,9 @@ from receipt_pipeline.accounting.build import sql_text
 from receipt_pipeline.accounting.exported import EXPORTED, ExportedTable
 from receipt_pipeline.accounting.release_report import async_release_report
 from receipt_pipeline.accounting.reported import asking_report
+from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.ledger.findings_account import account_sets
+from receipt_pipeline.ledger.counted_account import counted_account_sets
 
 MEMORY_LIMIT = "1GB"
 NOW = dt.datetime(2026, 12, 31, tzinfo=dt.UTC)
@@ -31,6 +32,7 @@ REPORT_QUERY = (
     " count(*) FILTER (output_check = 'missing') AS missing, sum(open_investigations) AS questions,"
     " quantile_disc(total_s, 0.5) AS p50_s, max(total_s) AS max_s FROM job_report GROUP BY ALL ORDER BY ALL"
 )
+WAITING_QUERY = "SELECT job_id FROM jobs WHERE state IN ('accepted', 'running') ORDER BY job_id"
 # Of twenty jobs one each is rejected, expired, canceled and open; the others are read and settled.
 _STATE = (
     "CASE i % 20 WHEN 0 THEN 'failed' WHEN 1 THEN 'expired' WHEN 2 THEN 'canceled' WHEN 3 THEN 'accepted'"
@@ -178,11 +180,13 @@ def account_of_parquet(home: Path) -> int:
     """Balance the account over Parquet as a publication does; returns the jobs accepted.
 
     It says what the sets say, and why each unresolved job is one, which ids overlap, which nobody
-    accepted, and how many items are unresolved.
+    accepted, and how many items are unresolved. The jobs still open are listed, as the sets list them.
     """
     with over_parquet(home) as connection, asking_report(connection, now=NOW) as tx:
-        found = account_sets(tx, limits=ServiceLimits(), count_ordinary=True)
-    assert found.orphan_terminal == found.overlapping == ()
+        found = counted_account_sets(tx, limits=ServiceLimits())
+        waiting = connection.sql(WAITING_QUERY).to_arrow_table()
+    assert found.orphan_terminal == found.overlapping == found.unresolved == ()
+    assert len(waiting) == found.ordinary.get(JobState.ACCEPTED, 0)
     return len(found.accepted) + sum(found.ordinary.values())
 
 

@@ -82,7 +82,7 @@ def build_file(
             _renew(connection, export, note, refresh_no)
         connection.execute("COMMIT")
         with asking_report(connection, now=moment.now, buried=moment.buried) as asked:
-            facts = read_facts(asked, limits=limits, cutoff=cutoff, count_ordinary=True)
+            facts = read_facts(asked, limits=limits, cutoff=cutoff)
             document = build_document(asked, facts, standing_alerts=moment.alerts)
         connection.execute("BEGIN")
         if base is None:

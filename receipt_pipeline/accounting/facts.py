@@ -13,6 +13,8 @@ from receipt_pipeline.accounting.release_report import JobSets
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState
 from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.ledger.copied_ledger import CopiedLedger
+from receipt_pipeline.ledger.counted_account import counted_account_sets
 from receipt_pipeline.ledger.effect_tables import investigations
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.findings import unbalanced_items
@@ -89,7 +91,7 @@ class Facts:
     Attributes:
         scope: whose account it is.
         counts: jobs that are accepted, and of these by state, in flight and terminal; beyond what the
-            sets hold where ordinary jobs were only counted.
+            sets hold where jobs in order were only counted.
         others: how many jobs were only counted.
         listed: ids by finding, as the report document names them.
         open_findings: one line per finding and job, and per open question that nobody owns in time.
@@ -118,18 +120,18 @@ def read_facts(
     limits: ServiceLimits,
     cutoff: dt.datetime | None = None,
     tenant: str | None = None,
-    count_ordinary: bool = False,
 ) -> Facts:
     """Read the account's facts as of now, or as of a cutoff, in the caller's one snapshot.
 
+    Over a copy of the ledger the jobs of which there is nothing to say are only counted.
+
     Args:
-        tenant: whose account it is; None for the account of the whole ledger.
-        count_ordinary: only count the jobs of which there is nothing to say; for the whole ledger.
+        tenant: whose account it is; None for the account of the whole ledger, as a copy always is.
     """
-    assert tenant is None or not count_ordinary
+    assert tenant is None or not isinstance(tx, CopiedLedger)
     scope = read_scope(tx, tenant)
     snapshot = Snapshot(tx.now(), cutoff, int(tx.scalar(select(func.max(events.c.seq))) or 0))
-    found = account_sets(tx, limits=limits, cutoff=cutoff, count_ordinary=count_ordinary)
+    found = _balance(tx, limits, cutoff)
     unresolved = tuple(job_id for job_id, _ in found.unresolved if scope.shows_job(job_id))
     unanswered = {
         job_id: count
@@ -172,6 +174,12 @@ def read_facts(
     )
 
 
+def _balance(tx: LedgerTransaction, limits: ServiceLimits, cutoff: dt.datetime | None) -> AccountSets:
+    if isinstance(tx, CopiedLedger):
+        return counted_account_sets(tx, limits=limits, cutoff=cutoff)
+    return account_sets(tx, limits=limits, cutoff=cutoff)
+
+
 def _sets_of(found: AccountSets, scope: TenantScope) -> JobSets:
     return JobSets(
         accepted=found.accepted - scope.foreign,
@@ -183,13 +191,13 @@ def _sets_of(found: AccountSets, scope: TenantScope) -> JobSets:
     )
 
 
-def _count(sets: JobSets, ordinary: Mapping[JobState, int]) -> dict[str, int]:
-    others = sum(ordinary.values())
-    closed = {state: len(getattr(sets, state)) + ordinary.get(state, 0) for state in TERMINAL_STATES}
+def _count(sets: JobSets, others: Mapping[JobState, int]) -> dict[str, int]:
+    closed = {state: len(getattr(sets, state)) + others.get(state, 0) for state in TERMINAL_STATES}
+    waiting = sum(jobs_there for state, jobs_there in others.items() if state not in TERMINAL_STATES)
     return {
-        "accepted": len(sets.accepted) + others,
-        "in_flight": len(sets.in_flight),
-        "terminal": len(sets.terminal) + others,
+        "accepted": len(sets.accepted) + sum(others.values()),
+        "in_flight": len(sets.in_flight) + waiting,
+        "terminal": len(sets.terminal) + sum(others.values()) - waiting,
         **{state.value: jobs_there for state, jobs_there in closed.items()},
     }
 

@@ -94,7 +94,8 @@ def account(
     """Balance the sets in time and memory linear in their size (R141).
 
     Args:
-        others: how many more jobs are accepted and in one terminal set each; nothing is said of them.
+        others: how many more jobs are accepted, and in flight or in one terminal set each; nothing is said
+            of them.
         findings: further open findings by kind, such as `success_without_object`, with their ids.
         unowned: names of open questions that nobody answers for in time (D13).
     """

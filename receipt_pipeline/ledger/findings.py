@@ -67,8 +67,8 @@ def is_terminal() -> ColumnElement[bool]:
     return jobs.c.state.in_(sorted(TERMINAL_STATES))
 
 
-def terminal_events() -> sa.Subquery:
-    """Return per job how many terminal events the journal holds, and what they say."""
+def terminal_events(*conditions: ColumnElement[bool]) -> sa.Subquery:
+    """Return per job how many terminal events (that meet conditions) the journal holds, and what they say."""
     data = events.c.data
     return (
         select(
@@ -79,7 +79,7 @@ def terminal_events() -> sa.Subquery:
             func.max(data["terminal_class"].as_string()).label("terminal_class"),
             func.max(data["result_digest"].as_string()).label("result_digest"),
         )
-        .where(events.c.kind == EventKind.TERMINAL)
+        .where(events.c.kind == EventKind.TERMINAL, *conditions)
         .group_by(events.c.job_id)
         .subquery("told")
     )

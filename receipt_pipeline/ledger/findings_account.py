@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import and_, case, func, or_, select
+from sqlalchemy import ColumnElement, and_, case, func, or_, select
 
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState
@@ -34,8 +34,8 @@ class AccountSets:
         unresolved_items: items of closed jobs that are classed `unresolved`.
         orphan_terminal: ids with a terminal record that nobody accepted.
         overlapping: ids whose row and journal, or two records, disagree on the state.
-        ordinary: how many more jobs are closed, by state, as row and journal agree: those that were
-            only counted.
+        ordinary: by state how many more jobs are closed, as row and journal agree, or in flight: those
+            that were only counted.
     """
 
     as_of: dt.datetime
@@ -50,88 +50,93 @@ class AccountSets:
 
 
 def account_sets(
-    tx: LedgerTransaction,
-    *,
-    limits: ServiceLimits,
-    cutoff: dt.datetime | None = None,
-    count_ordinary: bool = False,
+    tx: LedgerTransaction, *, limits: ServiceLimits, cutoff: dt.datetime | None = None
 ) -> AccountSets:
     """Return the sets as of now, or as of a cutoff: a job whose deadline lies after it is in flight.
 
     Without a cutoff an open job past its deadline gets the grace in which reconciliation closes it;
     at a cutoff there is none. Jobs submitted after a cutoff do not count.
-
-    Args:
-        count_ordinary: only count the closed jobs of which there is nothing to say; no set holds them.
     """
     as_of = cutoff or tx.now()
-    sets: dict[JobState, set[str]] = {state: set() for state in JobState if state in TERMINAL_STATES}
-    accepted: set[str] = set()
-    in_flight: set[str] = set()
-    unresolved: list[tuple[str, str]] = []
-    overlapping: set[str] = set()
-    standings = _standings(as_of, limits, graceful=cutoff is None)
-    ordinary: dict[JobState, int] = {}
-    records_named = 0
-    for row in tx.rows(_ordinary_counted(standings) if count_ordinary else standings):
+    because = unresolved_because(as_of, limits, graceful=cutoff is None)
+    filled = FilledSets()
+    for row in tx.rows(standings(as_of, because, terminal_events()).order_by(jobs.c.job_id)):
+        filled.add(row)
+    if _count_terminal_records(tx) != filled.records:
+        filled.add_orphans(tx.rows(unaccepted_records()))
+    return filled.as_of(as_of, unresolved_items=unresolved_items(tx, as_of))
+
+
+class FilledSets:
+    """Sets that are filled row by row; `records` counts the terminal records of the rows."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._accepted: set[str] = set()
+        self._terminal: dict[JobState, set[str]] = {state: set() for state in TERMINAL_STATES}
+        self._in_flight: set[str] = set()
+        self._unresolved: list[tuple[str, str]] = []
+        self._overlapping: set[str] = set()
+        self._orphans: set[str] = set()
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Put a job where its standing, a row of `standings`, says."""
         job_id = row["job_id"]
-        records_named += int(row["terminal_events"] or 0)
-        if job_id is None:
-            ordinary[JobState(row["state"])] = int(row["jobs"])
-            continue
+        self.records += int(row["terminal_events"] or 0)
         told = {row["state_low"], row["state_high"]} - {None}
-        accepted.add(job_id)
-        for state in told & sets.keys():
-            sets[state].add(job_id)
+        self._accepted.add(job_id)
+        for state in told & self._terminal.keys():
+            self._terminal[state].add(job_id)
         if row["why"] is not None:
-            unresolved.append((job_id, row["why"]))
+            self._unresolved.append((job_id, row["why"]))
         elif row["state"] not in TERMINAL_STATES:
-            in_flight.add(job_id)
+            self._in_flight.add(job_id)
         else:
-            sets[JobState(row["state"])].add(job_id)
+            self._terminal[JobState(row["state"])].add(job_id)
         if told - {row["state"]}:
-            overlapping.add(job_id)
-    # Also puts each orphan into its set, so it comes before these are frozen.
-    orphans = () if _count_terminal_records(tx) == records_named else _orphans(tx, sets)
-    return AccountSets(
-        as_of=as_of,
-        accepted=frozenset(accepted),
-        terminal={state: frozenset(ids) for state, ids in sets.items()},
-        in_flight=frozenset(in_flight),
-        unresolved=tuple(sorted(unresolved)),
-        unresolved_items=_unresolved_items(tx, as_of),
-        orphan_terminal=orphans,
-        overlapping=tuple(sorted(overlapping)),
-        ordinary=ordinary,
-    )
+            self._overlapping.add(job_id)
+
+    def add_orphans(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Put each job that nobody accepted into the set that its record, of `unaccepted_records`, names."""
+        for row in rows:
+            self._orphans.add(str(row["job_id"]))
+            if row["state"] in self._terminal and row["job_id"] is not None:
+                self._terminal[row["state"]].add(row["job_id"])
+
+    def as_of(
+        self, moment: dt.datetime, *, unresolved_items: int, ordinary: Mapping[JobState, int] | None = None
+    ) -> AccountSets:
+        """Return what was filled in as the sets of a moment."""
+        return AccountSets(
+            as_of=moment,
+            accepted=frozenset(self._accepted),
+            terminal={state: frozenset(ids) for state, ids in self._terminal.items()},
+            in_flight=frozenset(self._in_flight),
+            unresolved=tuple(sorted(self._unresolved)),
+            unresolved_items=unresolved_items,
+            orphan_terminal=tuple(sorted(self._orphans)),
+            overlapping=tuple(sorted(self._overlapping)),
+            ordinary=ordinary or {},
+        )
 
 
-def _ordinary_counted(standings: sa.Select[Any]) -> sa.Select[Any]:
-    """Give one row per job of which there is something to say, and without an id the number of the others.
+def standings(as_of: dt.datetime, because: ColumnElement[str], told: sa.FromClause) -> sa.Select[Any]:
+    """Give of each job accepted by a moment its state, why it is unresolved, and what its records say.
 
-    A job is ordinary when it is closed and its journal says the same once.
+    Args:
+        because: why an open job is unresolved; NULL while it is in flight.
+        told: terminal events per job, as `terminal_events` gives them.
     """
-    told = standings.order_by(None).subquery("standing").c
-    agrees = and_(told.why.is_(None), told.state_low == told.state, told.state_high == told.state)
-    named = case((agrees, sa.null()), else_=told.job_id).label("job_id")
-    columns = (named, told.state, told.why, told.state_low, told.state_high)
-    counted = (func.count().label("jobs"), func.sum(told.terminal_events).label("terminal_events"))
-    return select(*columns, *counted).group_by(*columns)
-
-
-def _standings(as_of: dt.datetime, limits: ServiceLimits, *, graceful: bool) -> sa.Select[Any]:
-    told = terminal_events()
     why = case(
         (and_(is_terminal(), told.c.job_id.is_(None)), NO_TERMINAL_RECORD),
         (is_terminal(), None),
-        else_=unresolved_because(as_of, limits, graceful=graceful),
+        else_=because,
     )
     said = (told.c.state_low, told.c.state_high, told.c.terminal_events)
     return (
         select(jobs.c.job_id, jobs.c.state, why.label("why"), *said)
         .select_from(sa.outerjoin(jobs, told, told.c.job_id == jobs.c.job_id))
         .where(jobs.c.submitted_at <= as_of)
-        .order_by(jobs.c.job_id)
     )
 
 
@@ -140,7 +145,8 @@ def _count_terminal_records(tx: LedgerTransaction) -> int:
     return int(tx.scalar(select(func.count()).where(events.c.kind == EventKind.TERMINAL)) or 0)
 
 
-def _unresolved_items(tx: LedgerTransaction, as_of: dt.datetime) -> int:
+def unresolved_items(tx: LedgerTransaction, as_of: dt.datetime) -> int:
+    """Count the items of closed jobs that are classed `unresolved`."""
     unresolved = items.c.item_class == ItemClass.UNRESOLVED
     if not tx.scalar(select(func.count()).select_from(items).where(unresolved)):
         return 0  # Most ledgers; joining them with all their jobs only tells when the jobs were submitted.
@@ -155,17 +161,12 @@ def _unresolved_items(tx: LedgerTransaction, as_of: dt.datetime) -> int:
     return int(tx.scalar(query) or 0)
 
 
-def _orphans(tx: LedgerTransaction, sets: dict[JobState, set[str]]) -> tuple[str, ...]:
-    """Return the jobs nobody accepted that a terminal event names, and put them into their set."""
+def unaccepted_records() -> sa.Select[Any]:
+    """Give job and state of each terminal record of a job that nobody accepted."""
     state = events.c.data["state"].as_string()
-    query = (
+    return (
         select(events.c.job_id, state.label("state"))
         .select_from(sa.outerjoin(events, jobs, jobs.c.job_id == events.c.job_id))
         .where(events.c.kind == EventKind.TERMINAL)
         .where(or_(jobs.c.job_id.is_(None), events.c.job_id.is_(None)))
     )
-    rows = tx.rows(query)
-    for row in rows:
-        if row["state"] in sets and row["job_id"] is not None:
-            sets[row["state"]].add(row["job_id"])
-    return tuple(sorted({str(row["job_id"]) for row in rows}))

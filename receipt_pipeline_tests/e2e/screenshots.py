@@ -72,9 +72,9 @@ def main() -> None:
                 browser = playwright.chromium.launch(executable_path=str(found), args=CHROMIUM_FLAGS)
                 page = browser.new_page(viewport={"width": 1500, "height": 1000})
                 _pictures(page, served)
-                _page_pictures(browser, services.publish_page(), IMAGES)
                 browser.close()
         services.close()
+    page_alone()
 
 
 def _work(services: Services) -> None:
@@ -140,7 +140,8 @@ def _pictures(page: Page, served: Hosted) -> None:
         page.wait_for_timeout(SETTLE_MS)
         page.screenshot(path=IMAGES / f"{name}.png")
     page.goto(f"{served.address}{pages['job-accounting']}")
-    page.get_by_text("[Show Markdown]").first.click(timeout=60_000)
+    chart = page.locator("tr").filter(has=page.get_by_text("chart", exact=True))
+    chart.get_by_text("[Show Markdown]").first.click(timeout=60_000)
     page.wait_for_timeout(2_000)
     page.screenshot(path=IMAGES / "job-accounting-chart.png")
 

@@ -22,6 +22,8 @@ from receipt_pipeline.accounting.reported import asking_report
 from receipt_pipeline.core.limits import ServiceLimits
 
 TIME_ZONE = "UTC"
+# Analysts' own tools are seldom the newest: a DuckDB of this version and every later one opens the file.
+READABLE_FROM = "v1.2.0"
 FINDING_COLUMNS = ("finding", "job_id", "investigation_id", "owner", "deadline_at", "owned", "answered")
 JSON_COLUMNS = frozenset({"data", "evidence", "digests", "reasons", "facts", "warnings", "detail"})
 
@@ -72,7 +74,7 @@ def build_file(
     if base is not None:
         shutil.copyfile(base.path, path)
         path.chmod(0o644)
-    connection = duckdb.connect(str(path))
+    connection = duckdb.connect(str(path), config={"storage_compatibility_version": READABLE_FROM})
     try:
         connection.execute(f"SET TimeZone = '{TIME_ZONE}'")
         connection.execute("BEGIN")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +144,33 @@ def test_a_question_of_the_cookbook_is_answered_alike_from_duckdb_and_pandas(
     assert len(frame) == len(told)
     if told:
         assert list(frame.columns) == list(told[0])
+
+
+def test_the_command_line_of_an_older_duckdb_answers_the_cookbook_alike(
+    home: tuple[OpenedHome, dict[str, Any]],
+) -> None:
+    opened, _ = home
+    published = str(opened.services.accountant.published)
+    assert version("duckdb-cli").split(".")[0] < version("duckdb").split(".")[0]
+    for query in COOKBOOK:
+        asked = [sys.executable, "-m", "duckdb_cli", "-readonly", "-json", published, query.text]
+        answer = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout
+        rows = json.loads(answer) if answer.strip() else []
+        told = opened.services.query_report(query.text)
+        assert [list(row) for row in rows] == [list(row) for row in told], query.place
+        plain = [
+            name
+            for name in (told[0] if told else ())
+            if all(isinstance(row[name], str | int | None) for row in told)
+        ]
+        assert sorted(repr([_alike(row[name]) for name in plain]) for row in rows) == sorted(
+            repr([_alike(row[name]) for name in plain]) for row in told
+        ), query.place
+
+
+def _alike(value: Any) -> str:
+    """Return a value as both write it: one prints JSON and wide numbers as text, the other as they are."""
+    return str(json.loads(value)) if isinstance(value, str) and value[:1] in ("{", "[") else str(value)
 
 
 def test_the_notebook_runs_from_its_first_cell_to_its_last(

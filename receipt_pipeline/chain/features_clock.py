@@ -17,6 +17,7 @@ OTHER_NUMBER = re.compile(r"GST|TEL|FAX|REG|PHONE|CO\.|SST|CARD|MEMBER|HOTLINE|W
 DIGITS = re.compile(r"(?<!\d)\d{6,16}(?!\d)")
 NEAR_DAYS = 800
 APART_MINUTES = 120
+NIGHT_ENDS_MINUTE = 6 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +87,8 @@ def _weekday_contradicts(texts: Sequence[str], sale: date) -> bool:
     near = [text for text in texts if re.search(r"\d[:/.-]\d", text) and not HOURS.search(text)]
     named = {match[1] for text in near for match in WEEKDAY.finditer(text)}
     return len(named) == 1 and named != {WEEKDAYS[sale.weekday()]}
+
+
+def sold_at_night(texts: Sequence[str]) -> bool:
+    """Tell whether a printed time of day lies between midnight and six; texts in capitals."""
+    return any(minute < NIGHT_ENDS_MINUTE for minute in _minutes(texts))

@@ -15,16 +15,20 @@ from receipt_pipeline.core.reasons import (
     AMOUNT_ODD,
     AMOUNT_REFUND,
     CURRENCY_UNKNOWN,
+    DATE_AFTER_SUBMISSION,
     DATE_AMBIGUOUS,
     DATE_CONTRADICTED,
+    DATE_TOO_OLD,
     DATE_UNREAD,
     DUPLICATE_BYTES,
+    DUPLICATE_PICTURE,
     IDENTITY_MISMATCH,
     OCR_DOUBTFUL,
     OCR_NO_TEXT,
     PICTURE_ALTERED,
     RISK_HIGH,
     SEVERAL_RECEIPTS,
+    SHOP_CONTRADICTED,
     SUMS_DISAGREE,
     TOTAL_AMBIGUOUS,
     TOTAL_UNREAD,
@@ -33,6 +37,7 @@ from receipt_pipeline.core.reasons import (
 
 POLICY_CONTRACT = "receipt-policy/v1"
 STATED_RATE_CONTRACT = "receipt-policy/v2"
+SUBMITTED_CONTRACT = "receipt-policy/v3"
 
 REASONS_BY_STRENGTH = (
     DUPLICATE_BYTES,
@@ -49,11 +54,18 @@ REASONS_BY_STRENGTH = (
     OCR_DOUBTFUL,
 )
 
+# What the third contract asks of the job that a scan came with, after repeated bytes and before all else.
+CIRCUMSTANCE_REASONS = (DUPLICATE_PICTURE, DATE_AFTER_SUBMISSION, DATE_TOO_OLD)
+REASONS_BY_STRENGTH_V3 = (DUPLICATE_BYTES, *CIRCUMSTANCE_REASONS, *REASONS_BY_STRENGTH[1:])
+
 # What the second contract adds: which kind of evidence made the risk high.
 EVIDENCE_REASONS = (SUMS_DISAGREE, DATE_CONTRADICTED, AMOUNT_ODD, PICTURE_ALTERED)
 CODES_OF_CONTRACT: Mapping[str, frozenset[str]] = {
     POLICY_CONTRACT: frozenset(reason.code for reason in REASONS_BY_STRENGTH),
     STATED_RATE_CONTRACT: frozenset(reason.code for reason in (*REASONS_BY_STRENGTH, *EVIDENCE_REASONS)),
+    SUBMITTED_CONTRACT: frozenset(
+        reason.code for reason in (*REASONS_BY_STRENGTH_V3, *EVIDENCE_REASONS, SHOP_CONTRADICTED)
+    ),
 }
 
 # Without these a `clear` would say more than was read; no policy can switch them off.
@@ -76,6 +88,7 @@ class Policy:
         review_rate_ppm: share of genuine receipts that the limit on the risk sends to review, as it was
             measured on receipts that the model never saw.
         evidence_log_odds_min: from which share in the risk a kind of evidence is named as a reason.
+        receipt_age_days_max: how old a receipt may be on the day its job is accepted; 0 for any age.
     """
 
     revision: str
@@ -87,6 +100,7 @@ class Policy:
     contract: str = POLICY_CONTRACT
     review_rate_ppm: int = 0
     evidence_log_odds_min: float = 0.0
+    receipt_age_days_max: int = 0
 
 
 def load_policy(source: Path | bytes, expected_revision: str) -> Policy:
@@ -114,6 +128,7 @@ def load_policy(source: Path | bytes, expected_revision: str) -> Policy:
         contract=contract,
         review_rate_ppm=int(limits.get("review_rate_ppm", 0)),
         evidence_log_odds_min=int(limits.get("evidence_log_odds_min_ppm", 0)) / 1_000_000,
+        receipt_age_days_max=int(limits.get("receipt_age_days_max", 0)),
     )
 
 

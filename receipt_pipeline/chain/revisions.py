@@ -8,6 +8,7 @@ from functools import partial
 
 from receipt_pipeline.chain.extract import extract_fields
 from receipt_pipeline.chain.extract_rules import RULES_V2
+from receipt_pipeline.chain.judging_v3 import JUDGING_V3, judged_v3
 from receipt_pipeline.chain.ocr import OcrSettings
 from receipt_pipeline.chain.stages import (
     JUDGING_V1,
@@ -24,6 +25,12 @@ from receipt_pipeline.chain.stages import (
 )
 from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.reasons import IDENTITY_MISSING
+
+
+def stages_v3(settings: OcrSettings | None = None) -> tuple[Stage, ...]:
+    """Return the ordered stages of `chain-v3`, for these OCR settings or the chain's own."""
+    return (*stages_v2(settings)[:3], *judged_v3())
+
 
 READING_V2 = ReadingStages(extract=partial(extract_fields, rules=RULES_V2))
 
@@ -49,6 +56,7 @@ def carried_chains() -> tuple[CarriedChain, ...]:
     return (
         CarriedChain("chain-v1", SETTINGS_V1, stages_v1, READING_V1, JUDGING_V1),
         CarriedChain("chain-v2", SETTINGS_V2, stages_v2, READING_V2, JUDGING_V2),
+        CarriedChain("chain-v3", SETTINGS_V2, stages_v3, READING_V2, JUDGING_V3),
     )
 
 

@@ -36,6 +36,7 @@ from receipt_pipeline.core.errors import IdentityMismatch, ScanRejected
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.item_outcome import ItemOutcome
 from receipt_pipeline.core.reasons import FEATURES_REFUSED, IDENTITY_MISMATCH
+from receipt_pipeline.core.submitted import ALONE, Submitted
 
 SETTINGS_V1 = OcrSettings()
 SETTINGS_V2 = OcrSettings(trims_margins=True, weighs_words=True)
@@ -106,20 +107,6 @@ def read_pages(scan: DecodedScan, engine: OcrEngine, on_page: Callable[[], None]
     return read_scan(scan, engine, on_page=on_page)
 
 
-class DecideFunction(Protocol):
-    """The policy stage bound to one policy."""
-
-    def __call__(
-        self,
-        *,
-        reading: Reading,
-        fields: ReceiptFields,
-        features: Features,
-        risk: Risk,
-        duplicate_bytes: bool,
-    ) -> Verdict: ...
-
-
 @dataclass(frozen=True, slots=True)
 class BoundStage(Generic[F]):
     """A stage with the function that runs it and the digest of the artefact that it uses, if any."""
@@ -143,7 +130,7 @@ class ChainParts:
     extract: BoundStage[Callable[[Reading], ReceiptFields]]
     features: BoundStage[Callable[[DecodedScan, Reading, ReceiptFields], Features]]
     risk: BoundStage[Callable[[Features], Risk]]
-    policy: BoundStage[DecideFunction]
+    policy: BoundStage[Callable[..., Verdict]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +144,20 @@ class ReadingStages:
 READING_V1 = ReadingStages()
 
 
+class InJob(Protocol):
+    """How a scan stands in its job, as far as the chain passes it on."""
+
+    def evidence(self) -> dict[str, Any]:
+        """Return what the outcome keeps of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class JudgingStages:
     """The functions of one chain's stages `features`, `risk` and `policy`, and the contract they share.
 
     `features` also sees the decoded pages, whose pixels may be evidence; `admit` names the features
-    that break the contract; `explain` says in the outcome's evidence what the risk is made of.
+    that break the contract; `explain` says in the outcome's evidence what the risk is made of; `stand`
+    places the scan in its job for `decide`, None where the chain judges by the bytes alone.
     """
 
     contract: str
@@ -171,6 +166,7 @@ class JudgingStages:
     admit: Callable[[Features], tuple[str, ...]]
     decide: Callable[..., Verdict]
     explain: Callable[[Features, Risk], list[dict[str, Any]]]
+    stand: Callable[[DecodedScan, Reading, ReceiptFields, Submitted], InJob] | None = None
 
 
 def _strongest(features: Features, risk: Risk) -> list[dict[str, Any]]:
@@ -190,7 +186,7 @@ JUDGING_V1 = JudgingStages(
 )
 
 
-def _speaking(features: Features, risk: Risk) -> list[dict[str, Any]]:
+def speaking(meanings: Mapping[str, str], features: Features, risk: Risk) -> list[dict[str, Any]]:
     """Return what raises the risk, heaviest first, each with its meaning; what lowers it is left out."""
     raising = [(name, log_odds) for name, log_odds in risk.contributions if log_odds >= LOG_ODDS_SHOWN_MIN]
     return [
@@ -198,7 +194,7 @@ def _speaking(features: Features, risk: Risk) -> list[dict[str, Any]]:
             "feature": name,
             "value": features.values[name],
             "log_odds": log_odds,
-            "meaning": MEANINGS[name],
+            "meaning": meanings[name],
         }
         for name, log_odds in raising[:CONTRIBUTIONS_SHOWN]
     ]
@@ -210,7 +206,7 @@ JUDGING_V2 = JudgingStages(
     features=compute_features_v2,
     admit=admit_v2,
     decide=decide_rated,
-    explain=_speaking,
+    explain=partial(speaking, MEANINGS),
 )
 
 
@@ -248,13 +244,21 @@ class Chain:
         self._judging = judging
         self._loaded = {name: bound.identity for name, bound in _named(parts)}
 
-    def classify(self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None]) -> ItemOutcome:
-        """Run all stages over one scan; the same bytes give the same outcome digest.
+    def classify(
+        self,
+        data: bytes,
+        *,
+        duplicate_bytes: bool,
+        on_page: Callable[[], None],
+        submitted: Submitted = ALONE,
+    ) -> ItemOutcome:
+        """Run all stages over one scan; equal bytes in equal circumstances give one outcome digest.
 
         Args:
             data: the scan's bytes.
             duplicate_bytes: whether acceptance found the same bytes under an earlier item.
             on_page: called after each page that was read, as the sign of progress.
+            submitted: what else of the job may count; chains that judge by the bytes alone never look.
         Raises:
             IdentityMismatch: IDENTITY.MISMATCH.v1 when a stage is no longer the one loaded; no
                 output is given then.
@@ -271,14 +275,19 @@ class Chain:
         if refused_names:
             return self._final(_rejected(FEATURES_REFUSED.code, {"features": list(refused_names)}))
         risk = self._held("risk", self.parts.risk)(features)
+        stand = self._judging.stand
+        standing = None if stand is None else stand(scan, reading, fields_read, submitted)
         verdict = self._held("policy", self.parts.policy)(
             reading=reading,
             fields=fields_read,
             features=features,
             risk=risk,
             duplicate_bytes=duplicate_bytes,
+            **({} if standing is None else {"standing": standing}),
         )
         evidence = _evidence(scan, reading) | {"contributions": self._judging.explain(features, risk)}
+        if standing is not None:
+            evidence |= standing.evidence()
         return self._final(_classified(fields_read, risk, verdict, evidence))
 
     def _held(self, name: str, bound: BoundStage[F]) -> F:

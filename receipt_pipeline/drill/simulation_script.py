@@ -17,6 +17,7 @@ from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE, RISK_HIGH, SCAN_BROKEN
+from receipt_pipeline.core.submitted import Submitted
 from receipt_pipeline.drill.simulation_baton import SimulatedCrash
 from receipt_pipeline.drill.simulation_things import START
 
@@ -141,7 +142,9 @@ class SimulatedChain:
 
     asked: Counter[bytes] = field(default_factory=Counter)
 
-    def classify(self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None]) -> ItemOutcome:
+    def classify(
+        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: Submitted
+    ) -> ItemOutcome:
         """Answer for one scan, fail, or end the process."""
         self.asked[data] += 1
         kind = data.partition(b"|")[0].decode()

@@ -7,6 +7,7 @@ from typing import Any
 
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.core.submitted import ALONE
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.releases import resolve_release
@@ -24,7 +25,7 @@ def classify_at_once(
     with ledger.reading() as tx:
         row = resolve_release(tx, release)
     pins = Pins(**{name: row[name] for name in Pins.__slots__})
-    outcome = chains(pins).classify(data, duplicate_bytes=False, on_page=lambda: None)
+    outcome = chains(pins).classify(data, duplicate_bytes=False, on_page=lambda: None, submitted=ALONE)
     with ledger.transaction() as tx:
         append_event(
             tx,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.leases import FencingToken
 from receipt_pipeline.core.reasons import STALE_LEASE
+from receipt_pipeline.core.submitted import EarlierItem
 from receipt_pipeline.ledger.checkpoint import record_attempt_facts, record_refused_write
 from receipt_pipeline.ledger.claim import ClaimedJob
 from receipt_pipeline.ledger.commit import uploads_of
@@ -39,6 +40,7 @@ class Attempt:
         chain: None for an attempt that computes nothing.
         must_yield: whether the slice is used up or the worker was asked to stop.
         items_done: items that this attempt has committed.
+        printed: the committed items that left a print, by ordinal.
     """
 
     worker: Worker
@@ -48,6 +50,7 @@ class Attempt:
     meter: AttemptMeter
     must_yield: Callable[[], bool]
     items_done: int = 0
+    printed: dict[int, EarlierItem] = field(default_factory=dict)
 
     @property
     def token(self) -> FencingToken:

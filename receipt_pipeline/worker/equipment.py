@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from receipt_pipeline.core.item_outcome import ItemOutcome
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.core.submitted import Submitted
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.objects.store import ObjectStore
 
@@ -21,7 +22,9 @@ from receipt_pipeline.objects.store import ObjectStore
 class Classifier(Protocol):
     """A loaded chain, as far as a worker knows it."""
 
-    def classify(self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None]) -> ItemOutcome:
+    def classify(
+        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: Submitted
+    ) -> ItemOutcome:
         """Return what the pinned chain says of one scan; raises StageFailed or IdentityMismatch."""
 
 

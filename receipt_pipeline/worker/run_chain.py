@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from receipt_pipeline.core.canonical import digest_of_bytes
@@ -12,6 +13,7 @@ from receipt_pipeline.core.item_outcome import ItemOutcome
 from receipt_pipeline.core.job_lifecycle import CloseCause
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import INPUT_CHANGED, INPUT_GONE, Reason
+from receipt_pipeline.core.submitted import EarlierItem, Submitted
 from receipt_pipeline.ledger.checkpoint import Boundary, FinishedItem, pass_boundary
 from receipt_pipeline.ledger.claim import AttemptKind
 from receipt_pipeline.ledger.commit import overtake_own_items
@@ -42,6 +44,8 @@ def run_items(attempt: Attempt) -> Stop:
         StageFailed: a stage gave no answer. ObjectFault: the store could not be read.
         IdentityMismatch: a stage or artefact is not the pinned one.
     """
+    for item in attempt.claimed.items:
+        _remember(attempt, item, fields=item["fields"] or {}, evidence=item["evidence"] or {})
     finished: FinishedItem | None = None
     for item in unfinished(attempt):
         if finished is not None and attempt.must_yield():
@@ -72,6 +76,9 @@ def _pass(attempt: Attempt, finished: FinishedItem | None, next_ordinal: int | N
         )
     if finished is not None:
         attempt.items_done += 1
+        outcome = finished.outcome
+        item = next(item for item in attempt.claimed.items if item["ordinal"] == finished.ordinal)
+        _remember(attempt, item, fields=outcome.fields, evidence=outcome.evidence)
         point("checkpoint.after")
     if next_ordinal is not None:
         point("begin.after")
@@ -123,11 +130,32 @@ def _finish(attempt: Attempt, item: dict[str, Any]) -> FinishedItem:
     chain = _chain(attempt)
     point("model.before")
     outcome = chain.classify(
-        scan, duplicate_bytes=item["earlier_job_id"] is not None, on_page=attempt.beats.progressed
+        scan,
+        duplicate_bytes=item["earlier_job_id"] is not None,
+        on_page=attempt.beats.progressed,
+        submitted=_submitted(attempt, ordinal),
     )
     outcome = altered("model.change_output", outcome)
     point("model.after")
     return FinishedItem(ordinal=ordinal, outcome=outcome, invocations=1)
+
+
+def _submitted(attempt: Attempt, ordinal: int) -> Submitted:
+    """Return what the job says of the item of this ordinal.
+
+    Items are worked off in the accepted order and each outcome is committed before the next item begins, so
+    whoever computes this one, and on whichever try, finds the same outcomes before it.
+    """
+    earlier = tuple(item for at, item in sorted(attempt.printed.items()) if at < ordinal)
+    return Submitted(accepted_at=attempt.claimed.job["submitted_at"], earlier=earlier)
+
+
+def _remember(
+    attempt: Attempt, item: Mapping[str, Any], *, fields: Mapping[str, Any], evidence: Mapping[str, Any]
+) -> None:
+    """Keep the print that a committed outcome holds, for the items after it."""
+    if "scan_print" in evidence:
+        attempt.printed[item["ordinal"]] = EarlierItem(item["item_id"], fields, evidence["scan_print"])
 
 
 def _read_scan(attempt: Attempt, item: dict[str, Any]) -> bytes | Reason:

@@ -11,6 +11,7 @@ from pathlib import Path
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
+from receipt_pipeline.core.submitted import Submitted
 
 Answer = ItemOutcome | Exception | Callable[[], ItemOutcome]
 
@@ -41,11 +42,15 @@ class ScriptedChain:
     on_classify: Callable[[bytes], None] = lambda data: None
     asked: list[bytes] = field(default_factory=list)
     duplicates: dict[bytes, bool] = field(default_factory=dict)
+    circumstances: dict[bytes, Submitted] = field(default_factory=dict)
 
-    def classify(self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None]) -> ItemOutcome:
+    def classify(
+        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: Submitted
+    ) -> ItemOutcome:
         """Answer for one scan of one page."""
         self.asked.append(data)
         self.duplicates[data] = duplicate_bytes
+        self.circumstances[data] = submitted
         if self.tally is not None:
             with self.tally.open("ab") as file:
                 file.write(base64.b64encode(data) + b"\n")

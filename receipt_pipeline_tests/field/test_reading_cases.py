@@ -15,6 +15,7 @@ from receipt_pipeline.chain.ocr_models import place_models
 from receipt_pipeline.chain.release import load_chain, shipped_releases
 from receipt_pipeline.chain.stages import Chain
 from receipt_pipeline.core.item_outcome import ItemOutcome
+from receipt_pipeline.core.submitted import Submitted
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
@@ -33,7 +34,9 @@ class RememberingChain:
     chain: Chain
     answers: dict[bytes, ItemOutcome] = field(default_factory=dict)
 
-    def classify(self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None]) -> ItemOutcome:
+    def classify(
+        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: Submitted
+    ) -> ItemOutcome:
         """Return the chain's answer; no scan of these cases repeats another's bytes."""
         assert not duplicate_bytes
         if data not in self.answers:

@@ -133,7 +133,7 @@ def test_a_policy_that_leaves_out_what_is_always_reviewed_is_refused(code: str) 
 
 
 @pytest.mark.parametrize(
-    "change", [{"review_codes": [*ALL_CODES, "NEW.CODE.v1"]}, {"contract": "receipt-policy/v3"}]
+    "change", [{"review_codes": [*ALL_CODES, "NEW.CODE.v1"]}, {"contract": "receipt-policy/v9"}]
 )
 def test_a_policy_that_this_code_does_not_understand_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(IdentityMismatch) as caught:

@@ -105,7 +105,7 @@ def test_the_second_chain_keeps_its_outcomes_to_the_byte(receipt: str) -> None:
 
 def test_every_carried_chain_has_a_name_and_a_revision_of_its_own() -> None:
     chains = carried_chains()
-    assert [chain.name for chain in chains] == ["chain-v1", "chain-v2"]
+    assert [chain.name for chain in chains] == ["chain-v1", "chain-v2", "chain-v3"]
     assert len({chain.revision for chain in chains}) == len(chains)
 
 

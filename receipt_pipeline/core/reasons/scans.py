@@ -149,6 +149,30 @@ DUPLICATE_BYTES = declare(
     "the same bytes were submitted before",
     "compare with the earlier item that the receipt names",
 )
+DUPLICATE_PICTURE = declare(
+    "DUPLICATE.PICTURE.v1",
+    Remedy.REVIEW,
+    "another scan of the same job shows the same receipt",
+    "compare with the earlier item that the outcome names as `near_duplicate_of`",
+)
+DATE_AFTER_SUBMISSION = declare(
+    "DATE.AFTER_SUBMISSION.v1",
+    Remedy.REVIEW,
+    "the receipt is dated after the day on which its job was accepted",
+    "compare the date on the scan with that day",
+)
+DATE_TOO_OLD = declare(
+    "DATE.TOO_OLD.v1",
+    Remedy.REVIEW,
+    "the receipt was older than the policy allows when its job was accepted",
+    "compare the date on the scan with the limit of the policy",
+)
+SHOP_CONTRADICTED = declare(
+    "SHOP.CONTRADICTED.v1",
+    Remedy.REVIEW,
+    "a number of the shop or of its goods fails its own check or names another place",
+    "compare company number, tax number, postcode and telephone on the scan",
+)
 
 # Identities.
 IDENTITY_MISMATCH = declare(

@@ -2,12 +2,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test concurrency check matrix bench bench-accounting requirements evaluate lock
+.PHONY: help setup demo up test concurrency check lint matrix bench bench-accounting requirements evaluate lock
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.done
-WORKERS ?= 2
+# One more than CI has cores: the tests with processes of their own wait much of their time.
+WORKERS ?= 3
 RESULTS := .test-results.json
 
 help: ## show the targets
@@ -30,12 +31,14 @@ test: $(READY) ## run every test, the whole-process ones too
 concurrency: $(READY) ## eight workers, 2,000 jobs, kills and a server restart on PostgreSQL; print the figures
 	@RECEIPTS_TEST_JOBS=2000 $(BIN)/python -m pytest -s receipt_pipeline_tests/crash/test_many_workers.py
 
-check: $(READY) ## format, lint, types, import rules, sizes and words
+check: lint ## format, lint, types, import rules, sizes and words
+	@$(BIN)/python -m pytest receipt_pipeline_tests/tidy
+
+lint: $(READY) ## the part of check that is no test: format, lint, types, import rules
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m pytest receipt_pipeline_tests/tidy
 
 matrix: $(READY) ## play the crash matrix on SQLite and on a PostgreSQL server of its own
 	@$(BIN)/python -m receipt_pipeline_tests.matrix_on_both

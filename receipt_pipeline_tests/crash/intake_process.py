@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import multiprocessing
 import os
 import signal
 import time
@@ -19,15 +18,11 @@ from receipt_pipeline.core.failure_points import install_plan
 from receipt_pipeline.intake.accept import accept
 from receipt_pipeline.intake.inbox import sweep_inbox
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
-from receipt_pipeline_tests.crash import worker_process
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fork_server import fork_server
 from receipt_pipeline_tests.intake_home import PRINCIPAL, an_intake
 
 WITHIN_S = 60.0
-
-# One server for both kinds of process; it has everything imported and no database open.
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload([worker_process.__name__, __name__])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +62,8 @@ def hand_in(order: IntakeOrder) -> dict[str, Any]:
 
 
 def _start(order: IntakeOrder) -> tuple[BaseProcess, Connection]:
-    here, there = _context.Pipe(duplex=False)
-    process = _context.Process(target=_work, args=(order, there), daemon=True)
+    here, there = fork_server.Pipe(duplex=False)
+    process = fork_server.Process(target=_work, args=(order, there), daemon=True)
     process.start()
     there.close()
     return process, here

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import os
 import random
 import signal
@@ -44,6 +43,7 @@ from receipt_pipeline.reconciliation.services import Reconciler
 from receipt_pipeline.worker.claim_loop import Worker, work_group
 from receipt_pipeline_tests.builders import CALLER, TENANT, a_request, approve, stored
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
+from receipt_pipeline_tests.fork_server import fork_server
 from receipt_pipeline_tests.postgres_server import PrivateServer, driver_address
 
 LIMITS = ServiceLimits(
@@ -69,9 +69,6 @@ DOZES_S = (STALL_S, 0.0, STALL_S, 0.0, STALL_S)
 LOCK_WAIT_S = 4.0
 IDLE_TRANSACTION_S = 2.0
 PAUSES_S = (0.4, 1.2)
-
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["receipt_pipeline_tests.crash.many_workers"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +223,7 @@ class Crew:
             shift = Shift(self.ledger_url, self.folder, name, self._hired, heartless)
             if heartless:
                 self._spared.add(name)
-            process = _context.Process(target=work_shift, args=(shift,))
+            process = fork_server.Process(target=work_shift, args=(shift,))
             process.start()
             self._members[shift.owner] = process
 

@@ -36,7 +36,7 @@ while not ended.is_set():
     shown = connection.execute("SELECT count(*), count(DISTINCT job_id) FROM job_report").fetchall()
     assert shown == [(1, 1)], shown
     asked += 1
-    time.sleep(0.05)
+    time.sleep(0.25)
 print(asked, flush=True)
 """
 # Opens the report by its name for every question.
@@ -52,7 +52,7 @@ while not ended.is_set():
         ).fetchall()
     assert jobs == info >= before, (jobs, info, before)
     asked, before = asked + 1, jobs
-    time.sleep(0.05)
+    time.sleep(0.25)
 print(asked, flush=True)
 """
 

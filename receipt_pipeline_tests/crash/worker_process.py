@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import multiprocessing
 import os
 import signal
 import time
@@ -21,10 +20,7 @@ from receipt_pipeline.objects.store import LocalObjectStore
 from receipt_pipeline.worker.claim_loop import Worker, work_group
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
-
-# Forked from a server that has everything imported and no database open: real processes, quickly.
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["receipt_pipeline_tests.crash.worker_process"])
+from receipt_pipeline_tests.fork_server import fork_server
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,7 @@ class _Grief:
 
 def start_worker(order: WorkerOrder) -> BaseProcess:
     """Start the process and return it; the caller joins it."""
-    process = _context.Process(target=_work, args=(order,))
+    process = fork_server.Process(target=_work, args=(order,))
     process.start()
     return process
 

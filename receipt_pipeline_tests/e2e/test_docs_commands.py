@@ -8,8 +8,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,11 +16,10 @@ from typing import Any
 import pytest
 
 from receipt_pipeline_tests.e2e.documented import Documented, documented
+from receipt_pipeline_tests.e2e.forked_command import COMMAND_S_MAX, Answer, run_forked
 from receipt_pipeline_tests.suite_results import PROJECT
 
 SAMPLES = PROJECT / "data" / "samples"
-BIN = Path(sys.executable).parent
-COMMAND_S_MAX = 300
 # What takes minutes, or serves until it is stopped, is run by a test or a script of its own.
 PROVEN_BY = {
     "make demo": "receipt_pipeline_tests/e2e/test_demo.py",
@@ -47,18 +44,10 @@ class ReadersHome:
         self.environment = {**os.environ, "RECEIPTS_HOME": str(folder / "data")}
         self._stands_for: dict[str, str] = {}
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run the `receipts` command of this very installation."""
-        return subprocess.run(
-            [BIN / "receipts", *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S_MAX,
-            check=False,
-        )
+    def run(self, *arguments: str) -> Answer:
+        """Run a `receipts` command as it stands in this very installation."""
+        written = self.folder / "written"
+        return run_forked(arguments, folder=self.folder, environment=self.environment, written=written)
 
     def answer(self, *arguments: str) -> Any:
         """Run a command that must go well and return its JSON document."""

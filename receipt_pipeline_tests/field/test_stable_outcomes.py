@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from receipt_pipeline.chain.release import shipped_releases
-from receipt_pipeline.evaluation.risk_pictures import judge_scans, read_labelled_scans
+from receipt_pipeline.evaluation.risk_pictures import LabelledScan, judge_scans, read_labelled_scans
 from receipt_pipeline_tests.suite_results import PROJECT
 
 pytestmark = [pytest.mark.field, pytest.mark.slow]
@@ -15,9 +16,15 @@ pytestmark = [pytest.mark.field, pytest.mark.slow]
 SCANS = 20
 
 
+def pixels_of(scan: LabelledScan) -> int:
+    """Return how many pixels a scan has; its header tells."""
+    with Image.open(scan.picture) as picture:
+        return picture.width * picture.height
+
+
 def test_twenty_scans_give_the_same_outcomes_on_one_and_on_two_processes(shared: Path) -> None:
-    scans = read_labelled_scans(shared / "data" / "receipts")
-    chosen = scans[:: len(scans) // SCANS][:SCANS]
+    # The smallest pictures: whether outcomes are stable does not depend on how much there is to read.
+    chosen = sorted(read_labelled_scans(shared / "data" / "receipts"), key=pixels_of)[:SCANS]
     assert len(chosen) == SCANS
     shipped = PROJECT / "data"
     pins = shipped_releases(shipped, image_digest="sha256:" + "f" * 64)[-1].release.pins()

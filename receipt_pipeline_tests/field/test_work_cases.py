@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 import time
 from multiprocessing.queues import SimpleQueue
@@ -25,6 +24,7 @@ from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain, invocations_in
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan
 from receipt_pipeline_tests.field.cases import CaseHouse, balance, case
+from receipt_pipeline_tests.fork_server import fork_server
 from receipt_pipeline_tests.intake_home import job_rows
 
 pytestmark = pytest.mark.field
@@ -116,10 +116,9 @@ def test_case_06_many_workers_and_readers_on_one_ledger_cost_no_item_an_attempt(
     house: CaseHouse, shared: Path, order: dict[str, Any], ledger_url: str
 ) -> None:
     job_ids = house.submit(case(shared, "06"))
-    context = multiprocessing.get_context("forkserver")
-    stop, asked = context.Event(), context.SimpleQueue()
+    stop, asked = fork_server.Event(), fork_server.SimpleQueue()
     readers = [
-        context.Process(target=ask_for_status, args=(ledger_url, job_ids, stop, asked)) for _ in range(2)
+        fork_server.Process(target=ask_for_status, args=(ledger_url, job_ids, stop, asked)) for _ in range(2)
     ]
     for reader in readers:
         reader.start()

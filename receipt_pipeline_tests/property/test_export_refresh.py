@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.ledger.alerts import record_alert_delivery, record_alerts
 from receipt_pipeline.ledger.checkpoint import record_refused_write
 from receipt_pipeline.ledger.endings import cancel_job, expire_job
-from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.findings_alerts import AlertFinding
 from receipt_pipeline.ledger.investigations import InvestigationKind
 from receipt_pipeline.ledger.object_records import ObjectOutcome, record_first_checks, record_object_check
@@ -152,7 +152,25 @@ def _purge(tx: Any, job_id: str) -> None:
     record_purged(tx, job_id=job_id)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.fixture
+def ledger(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[Ledger]:
+    """The ledger of the kind that goes with the seed."""
+    opened = open_ledger(request.getfixturevalue(f"{request.param}_ledger_url"), clock=clock)
+    yield opened
+    opened.close()
+
+
+# Two histories on each kind of ledger; none is told on both, so that each costs once and shows more.
+@pytest.mark.parametrize(
+    ("ledger", "seed"),
+    [
+        ("sqlite", 0),
+        ("sqlite", 1),
+        pytest.param("postgres", 2, marks=pytest.mark.postgres),
+        pytest.param("postgres", 3, marks=pytest.mark.postgres),
+    ],
+    indirect=["ledger"],
+)
 def test_a_refreshed_report_is_the_one_that_is_built_anew(
     ledger: Ledger,
     clock: FakeClock,

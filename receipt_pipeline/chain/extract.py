@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from receipt_pipeline.chain.extract_amounts import AmountContext, decimal_mark_of
+from receipt_pipeline.chain.extract_cjk import prints_yuan
 from receipt_pipeline.chain.extract_currency import (
     DOLLAR,
+    CountryHint,
     day_comes_first,
     dollar_currency,
     hinted_countries,
@@ -20,7 +22,7 @@ from receipt_pipeline.chain.extract_merchant import find_header
 from receipt_pipeline.chain.extract_payment import payment_methods
 from receipt_pipeline.chain.extract_rows import Row, build_rows
 from receipt_pipeline.chain.extract_rules import RULES_V1, ExtractRules
-from receipt_pipeline.chain.extract_several import holds_several_receipts
+from receipt_pipeline.chain.extract_several import columns_beside, holds_several_receipts
 from receipt_pipeline.chain.extract_totals import (
     TOTAL_KINDS,
     LabelledAmount,
@@ -45,10 +47,10 @@ def extract_fields(reading: Reading, rules: ExtractRules = RULES_V1) -> ReceiptF
     texts = [row.text for row in rows]
     hints = hinted_countries("\n".join(texts))
     dollar = dollar_currency(hints)
-    context = AmountContext(decimal_mark_of(texts), stated_currency(texts, hints), dollar)
+    context = _context_of(texts, hints, dollar, rules)
     labelled = label_amounts(rows, context, rules)
     total = choose_total(labelled)
-    currency = _currency_of_total(rows, total, dollar) or context.currency
+    currency = _currency_of_total(rows, total, context) or context.currency
     if currency != context.currency:
         context = replace(context, currency=currency)
         labelled = label_amounts(rows, context, rules)
@@ -70,16 +72,40 @@ def extract_fields(reading: Reading, rules: ExtractRules = RULES_V1) -> ReceiptF
         change=_field(labelled, LabelKind.CHANGE),
         tip=tip,
         line_amounts=_line_amounts(labelled),
-        several_receipts=holds_several_receipts(rows, labelled, dates),
+        several_receipts=holds_several_receipts(rows, labelled, dates)
+        or (rules.tells_receipts_apart and _stand_side_by_side(reading, rules)),
         payment=payment_methods(rows, labelled) if rules.tells_payment else (),
     )
 
 
-def _currency_of_total(rows: Sequence[Row], total: LabelledAmount | None, dollar: str | None) -> str | None:
+def _stand_side_by_side(reading: Reading, rules: ExtractRules) -> bool:
+    """Tell whether two columns of a page are receipts: each with a total, and a day or cash."""
+    alone = replace(rules, tells_receipts_apart=False)
+    columns = [extract_fields(column, alone) for column in columns_beside(reading)]
+    return len(columns) > 1 and all(
+        column.total is not None and (column.date is not None or column.cash is not None)
+        for column in columns
+    )
+
+
+def _context_of(
+    texts: Sequence[str], hints: Sequence[CountryHint], dollar: str | None, rules: ExtractRules
+) -> AmountContext:
+    """Return what the whole receipt says about its amounts."""
+    yen = "CNY" if rules.knows_cjk_labels and prints_yuan(texts) else "JPY"
+    stated = stated_currency(texts, hints)
+    currency = yen if stated == "JPY" else stated
+    return AmountContext(decimal_mark_of(texts), currency, dollar, rules.knows_lakh_groups, yen)
+
+
+def _currency_of_total(
+    rows: Sequence[Row], total: LabelledAmount | None, context: AmountContext
+) -> str | None:
     """Return the one currency marked in the total's own row."""
     if total is None:
         return None
-    marks = {dollar if mark == DOLLAR else mark for mark in marks_in(rows[total.row].text)}
+    meant = {DOLLAR: context.dollar, "JPY": context.yen}
+    marks = {meant.get(mark, mark) for mark in marks_in(rows[total.row].text)}
     return marks.pop() if len(marks) == 1 else None
 
 

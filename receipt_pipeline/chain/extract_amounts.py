@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from receipt_pipeline.chain.extract_currency import DOLLAR, MARK_PATTERN, currency_of
+from receipt_pipeline.chain.extract_currency import DOLLAR, MARK_PATTERN, YEN, currency_of
 from receipt_pipeline.core.money import ZERO_DECIMAL_CURRENCIES, minor_digits
 
 # Currencies whose prices are printed without cents although the currency has minor units.
@@ -18,12 +18,17 @@ _UNITS = "KG|MG|ML|CL|MM|CM|LB|OZ|GB|MB|HR|KM|PC|PK|CT|IN|FT|AM|PM|G|L|M|W|V"
 _GROUPS = r"\d{1,3}(?:(?P<group>[.,'’])\d{3})(?:(?P=group)\d{3})*(?:[.,]\d{1,2})?"
 _SPACED = r"\d{1,3}(?: \d{3})+,\d{2}"
 _PLAIN = r"\d+[.,]\d{1,3}|\d+|[.,]\d{2}"
-_AMOUNT = re.compile(
+# As India groups: three digits before the mark, two in every group above.
+_LAKHS = r"\d{1,2}(?:,\d{2})+,\d{3}(?:\.\d{1,2})?"
+_FORM = (
     rf"(?:(?<![\w.,/:#-])|(?<=[A-Za-z]:)|(?<=:)(?={MARK_PATTERN}))(?P<sign>[-−–(]\s?)?(?P<before>{MARK_PATTERN}\s{{0,2}}:?\s{{0,2}})?(?P<inner>[-−–]\s?)?"
-    rf"(?P<number>{_SPACED}|{_GROUPS}|{_PLAIN})(?![\d'’]|[.,]\d)"
+    rf"(?P<number>NUMBER)(?![\d'’]|[.,]\d)"
     rf"(?P<after>\s{{0,2}}{MARK_PATTERN})?(?P<tail>\s?[-−–](?![\w-])|\))?"
-    rf"(?!\s?%|\s?[xX*]\s?\d|(?:{_UNITS})\b|[A-Za-z]{{3,}}|[-/:]\d)",
-    re.IGNORECASE,
+    rf"(?!\s?%|\s?[xX*]\s?\d|(?:{_UNITS})\b|[A-Za-z]{{3,}}|[-/:]\d)"
+)
+_AMOUNT, _AMOUNT_OR_LAKHS = (
+    re.compile(_FORM.replace("NUMBER", numbers), re.IGNORECASE)
+    for numbers in (f"{_SPACED}|{_GROUPS}|{_PLAIN}", f"{_SPACED}|{_LAKHS}|{_GROUPS}|{_PLAIN}")
 )
 _LETTER_IN_AMOUNT = re.compile(
     r"(?<=\d)[Oo](?=[\d.,])|(?<=[.,])[Oo](?=[\dOo]\b)|(?<=[.,]\d)[Oo]\b|(?<=\bRM)[Il](?=[\d.,])|(?<=[$€£])[Il](?=[\d.,])"
@@ -32,11 +37,16 @@ _LETTER_IN_AMOUNT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AmountContext:
-    """What the whole receipt says about its amounts: the decimal mark it uses and its currency."""
+    """What the whole receipt says about its amounts: the decimal mark it uses and its currency.
+
+    `lakhs` tells that amounts grouped as in India are read too, `yen` what the sign ¥ stands for.
+    """
 
     decimal_mark: str | None = None
     currency: str | None = None
     dollar: str | None = None
+    lakhs: bool = False
+    yen: str = "JPY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,8 @@ class FoundAmount:
 
 def find_amounts(text: str, context: AmountContext) -> list[FoundAmount]:
     """Return all numbers of the text that can be amounts, left to right; bare whole numbers too."""
-    return [_read(match, context) for match in _AMOUNT.finditer(text)]
+    form = _AMOUNT_OR_LAKHS if context.lakhs else _AMOUNT
+    return [_read(match, context) for match in form.finditer(text)]
 
 
 def mend_digits(text: str) -> str:
@@ -86,6 +97,8 @@ def _read(match: re.Match[str], context: AmountContext) -> FoundAmount:
     currency = currency_of(mark) if mark else None
     if currency == DOLLAR:
         currency = context.dollar
+    elif mark == YEN:
+        currency = context.yen
     elif currency is None:
         currency = context.currency
     value, ambiguous, has_cents = _value(match["number"], currency, context.decimal_mark)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 # The dollar sign alone names no country; it is resolved from the rest of the receipt.
 DOLLAR = "$"
+# The sign of the yen is that of the yuan as well.
+YEN = "¥"
 
 _SIGNS = {
     "US$": "USD",
@@ -24,7 +26,7 @@ _SIGNS = {
     "$": DOLLAR,
     "€": "EUR",
     "£": "GBP",
-    "¥": "JPY",
+    YEN: "JPY",
     "฿": "THB",
     "₹": "INR",
     "₩": "KRW",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,11 @@ class ExtractRules:
     `knows_item_heads`: the head of the columns of goods opens no table of taxes.
     `tells_payment`: how the receipt was paid is a field.
     `knows_buddhist_years`: a year of the Buddhist era is read as such.
+
+    Since `chain-v3`:
+    `knows_cjk_labels`: sums are named in Chinese, Japanese and Korean too.
+    `knows_lakh_groups`: 1,23,456.00 is one amount, grouped as in India.
+    `tells_receipts_apart`: receipts side by side in one picture are several.
     """
 
     names_above_numbers: bool = False
@@ -23,7 +28,17 @@ class ExtractRules:
     knows_item_heads: bool = False
     tells_payment: bool = False
     knows_buddhist_years: bool = False
+    knows_cjk_labels: bool = False
+    knows_lakh_groups: bool = False
+    tells_receipts_apart: bool = False
 
+    def as_document(self) -> dict[str, bool]:
+        """Return the rules as plain JSON, for the chain revision; what came later is left out where off."""
+        return {name: on for name, on in asdict(self).items() if on or name not in SINCE_V3}
+
+
+SINCE_V3 = frozenset({"knows_cjk_labels", "knows_lakh_groups", "tells_receipts_apart"})
 
 RULES_V1 = ExtractRules()
-RULES_V2 = ExtractRules(**{rule.name: True for rule in fields(ExtractRules)})
+RULES_V2 = ExtractRules(**{rule.name: True for rule in fields(ExtractRules) if rule.name not in SINCE_V3})
+RULES_V3 = ExtractRules(**{rule.name: True for rule in fields(ExtractRules)})

@@ -1,19 +1,58 @@
-"""Stage extract, pages part: tells whether more than one shop receipt is in a file."""
+"""Stage extract, pages part: tells whether more than one shop receipt is in a file or in a picture."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median
 
 from receipt_pipeline.chain.extract_dates import FoundDate
 from receipt_pipeline.chain.extract_labels import LabelKind
 from receipt_pipeline.chain.extract_rows import Row
 from receipt_pipeline.chain.extract_totals import TOTAL_KINDS, LabelledAmount
+from receipt_pipeline.chain.values import Reading, TextLine
 
 _PAGE_OF = re.compile(
     r"\b(?:PAGE|SEITE|PAGINA|HALAMAN|S\.?)\s*:?\s*\d+\s*(?:/|OF|VON|DE)\s*\d+", re.IGNORECASE
 )
+# Between two receipts in a picture there is more room than between the words of one line.
+GUTTER_HEIGHTS_MIN = 1.5
+# A receipt beside another has this many lines of words of its own; a column of amounts has none.
+WORDED_LINES_MIN = 4
+_WORD = re.compile(r"[^\W\d_]{3}|[\u3400-\u9fff]{2}")
+
+
+def columns_beside(reading: Reading) -> tuple[Reading, ...]:
+    """Return the columns of a page that no line crosses, each with words of its own; empty for one column.
+
+    A column of amounts beside its labels has no words and is no column here.
+    """
+    for page in range(len(reading.page_sizes)):
+        lines = sorted((line for line in reading.lines if line.page == page), key=lambda line: line.box[0])
+        for cut in _gutters(lines):
+            sides = lines[:cut], lines[cut:]
+            if all(sum(1 for line in side if _WORD.search(line.text)) >= WORDED_LINES_MIN for side in sides):
+                return tuple(_column(reading, side) for side in sides)
+    return ()
+
+
+def _gutters(lines: Sequence[TextLine]) -> list[int]:
+    """Return at which of the lines, ordered by their left edge, a stretch without any line ends."""
+    if not lines:
+        return []
+    room = GUTTER_HEIGHTS_MIN * median(line.box[3] - line.box[1] for line in lines)
+    cuts, right = [], lines[0].box[2]
+    for index, line in enumerate(lines):
+        if line.box[0] - right >= room:
+            cuts.append(index)
+        right = max(right, line.box[2])
+    return cuts
+
+
+def _column(reading: Reading, lines: Sequence[TextLine]) -> Reading:
+    kept = set(lines)
+    return Reading(tuple(line for line in reading.lines if line in kept), reading.page_sizes)
 
 
 def holds_several_receipts(

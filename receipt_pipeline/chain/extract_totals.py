@@ -13,7 +13,8 @@ from receipt_pipeline.chain.extract_amounts import (
     find_amounts,
     mend_digits,
 )
-from receipt_pipeline.chain.extract_labels import LabelKind, kind_of_label, opens_tax_summary
+from receipt_pipeline.chain.extract_cjk import kind_of, parted
+from receipt_pipeline.chain.extract_labels import LabelKind, opens_tax_summary
 from receipt_pipeline.chain.extract_rows import Row
 from receipt_pipeline.chain.extract_rules import RULES_V1, ExtractRules
 from receipt_pipeline.chain.values import ReadAmount
@@ -60,14 +61,15 @@ def label_amounts(
     pen_line = False
     for index, row in enumerate(rows):
         text = mend_digits(CELL_GAP.join(cell.text for cell in row.cells))
+        text = parted(text) if rules.knows_cjk_labels else text
         amounts = [found for found in find_amounts(text, context) if _is_money(found)]
-        label = kind_of_label(_words(text, amounts))
+        label = kind_of(_words(text, amounts), rules)
         summary.step(text, label, len(amounts))
         # Below an open tip line a sum without an amount is a line for the pen as well.
         pen_line = pen_line or (label == LabelKind.TIP and not amounts)
         if not amounts and not pen_line and label in _BORROWING:
             amounts = _amounts_beside(rows, index, text, context, whole=label in TOTAL_KINDS)
-        for kind, words, found in _labels_of(text, amounts):
+        for kind, words, found in _labels_of(text, amounts, rules):
             labelled.append(
                 LabelledAmount(kind, found, index, _confidence(row, found), summary.inside, words)
             )
@@ -191,16 +193,18 @@ def _paid_amount(labelled: Sequence[LabelledAmount]) -> LabelledAmount | None:
     return fitting[-1] if fitting else None
 
 
-def _labels_of(text: str, amounts: Sequence[FoundAmount]) -> Iterator[tuple[LabelKind, str, FoundAmount]]:
+def _labels_of(
+    text: str, amounts: Sequence[FoundAmount], rules: ExtractRules
+) -> Iterator[tuple[LabelKind, str, FoundAmount]]:
     """Yield each amount with the words since the amount before it; without words it inherits their kind."""
     begin, kind, words = 0, LabelKind.OTHER, ""
     for position, found in enumerate(amounts):
         own = text[begin : found.start]
         if re.search(r"[^\W\d_]{2}|%", own) or position == 0:
-            words, kind = own.strip(), kind_of_label(own)
+            words, kind = own.strip(), kind_of(own, rules)
         # A label may also stand behind the only amount: "12.50 TOTAL".
         if kind == LabelKind.OTHER and len(amounts) == 1:
-            behind = kind_of_label(text[found.end :])
+            behind = kind_of(text[found.end :], rules)
             kind = behind if behind in TOTAL_KINDS else kind
         yield kind, words, found
         begin = found.end

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from receipt_pipeline.chain.ocr_letters import letters_of, mean_probability, weighed_text
+from receipt_pipeline.chain.ocr_letters import (
+    ALTERNATIVE_MIN,
+    SURE,
+    letters_of,
+    mean_probability,
+    weighed_text,
+)
 from receipt_pipeline.chain.ocr_margins import printed_part
 from receipt_pipeline.chain.ocr_models import OCR_MODELS, OcrModelFiles
 from receipt_pipeline.chain.values import DecodedScan, OcrEngine, Page, Reading, TextLine
@@ -38,6 +44,8 @@ TURN_PROBES_MAX = 8
 # A sideways page shows itself by boxes that stand tall; the share leaves room for a few vertical lines.
 SIDEWAYS_SHARE = 0.6
 TALL_BOX_RATIO = 1.5
+# Settings that came after `chain-v1`.
+SINCE_V2 = frozenset({"trims_margins", "weighs_words", "letter_sure", "other_letter_min"})
 # Less text than this says nothing about how the page lies.
 TURN_LINES_MIN = 3
 
@@ -52,8 +60,9 @@ class OcrSettings:
 
     `detector_pixels` is the area that a page is scaled to for text detection; lines below
     `score_min` (0..1) are dropped. `trims_margins` leaves the page's empty edges out of detection,
-    `weighs_words` decides doubtful letters by known words. One thread always: more
-    change the timing only, and cost throughput.
+    `weighs_words` decides doubtful letters by known words; `letter_sure` and `other_letter_min` (both
+    0..1) say below which probability a letter is doubtful, and from which another one may take its
+    place. One thread always: more change the timing only, and cost throughput.
     """
 
     detector_pixels: int = 450_000
@@ -65,16 +74,18 @@ class OcrSettings:
     versions: tuple[tuple[str, str], ...] = field(default_factory=_library_versions)
     trims_margins: bool = False
     weighs_words: bool = False
+    letter_sure: float = SURE
+    other_letter_min: float = ALTERNATIVE_MIN
 
     def as_document(self) -> dict[str, Any]:
         """Return the settings and model digests as plain JSON, for the chain revision.
 
-        What came later is left out where it is off, so that `chain-v1` keeps its revision.
+        What came later is left out where it is as before, so that older chains keep their revisions.
         """
         document = {**asdict(self), "versions": dict(self.versions), "models": dict(OCR_MODELS)}
-        for later in ("trims_margins", "weighs_words"):
-            if not document[later]:
-                del document[later]
+        for later in fields(self):
+            if later.name in SINCE_V2 and document[later.name] == later.default:
+                del document[later.name]
         if self.weighs_words:
             document["words"] = digest_of(sorted(KNOWN_WORDS))
         return document
@@ -194,8 +205,12 @@ class RapidOcrEngine:
 
         The score of a line is the mean probability of the letters as they were read first.
         """
+        sure, other_min = self.settings.letter_sure, self.settings.other_letter_min
         lines = self._run(
-            lambda reader: [letters_of(*_probabilities(reader.text_rec, crop)) for crop in crops]
+            lambda reader: [
+                letters_of(*_probabilities(reader.text_rec, crop), sure=sure, other_min=other_min)
+                for crop in crops
+            ]
         )
         return tuple(weighed_text(letters) for letters in lines), tuple(
             mean_probability(letters) for letters in lines

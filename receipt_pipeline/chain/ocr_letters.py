@@ -1,4 +1,4 @@
-"""Stage ocr of `chain-v2`, letters part: a line's letters with what else the reader held possible."""
+"""Stage ocr since `chain-v2`, letters part: a line's letters with what else the reader held possible."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from receipt_pipeline.chain.words import KNOWN_WORDS
 
 BLANK = 0
-# A column that is surer than this has no alternatives worth a look.
+# A column that is surer than this has no alternatives worth a look; both limits are those of `chain-v2`.
 SURE = 0.9
-ALTERNATIVES_MAX = 3
 ALTERNATIVE_MIN = 0.04
+ALTERNATIVES_MAX = 3
 # A letter or a blank that was not read at all needs more support than another letter in a place of its own.
 INSERTED_MIN = 0.1
 SPACE_MIN = 0.2
@@ -36,26 +36,35 @@ class Letter:
     others: tuple[tuple[str, float], ...] = ()
 
 
-def letters_of(probabilities: NDArray[np.float32], characters: Sequence[str]) -> list[Letter]:
+def letters_of(
+    probabilities: NDArray[np.float32],
+    characters: Sequence[str],
+    *,
+    sure: float = SURE,
+    other_min: float = ALTERNATIVE_MIN,
+) -> list[Letter]:
     """Return the letters of one line in order.
 
     Args:
         probabilities: (columns, characters) of the recognition model; character 0 is its blank.
         characters: the text of each character of the model.
+        sure: the probability from which a letter has no alternatives.
+        other_min: the probability from which another letter is one.
     Source: greedy decoding of a connectionist temporal classification, with its runners-up kept.
     """
     best = probabilities.argmax(axis=1)
-    sure = probabilities[np.arange(len(best)), best]
+    chances = probabilities[np.arange(len(best)), best]
     letters: list[Letter] = []
     for begin, end in _runs(best):
         kind = int(best[begin])
-        surest = begin + int(sure[begin:end].argmax())
+        surest = begin + int(chances[begin:end].argmax())
         if kind != BLANK:
-            others = _others(probabilities[surest], kind, characters) if sure[surest] < SURE else ()
-            letters.append(Letter(characters[kind], float(sure[begin]), others))
+            doubtful = chances[surest] < sure
+            others = _others(probabilities[surest], kind, characters, other_min) if doubtful else ()
+            letters.append(Letter(characters[kind], float(chances[begin]), others))
             continue
         neighbours = {int(best[at]) for at in (begin - 1, end) if 0 <= at < len(best)}
-        letters.extend(_unread(probabilities[begin:end], sure[begin:end], neighbours, characters))
+        letters.extend(_unread(probabilities[begin:end], chances[begin:end], neighbours, characters))
     return letters
 
 
@@ -67,7 +76,7 @@ def _runs(best: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _others(
-    column: NDArray[np.float32], kind: int, characters: Sequence[str]
+    column: NDArray[np.float32], kind: int, characters: Sequence[str], other_min: float
 ) -> tuple[tuple[str, float], ...]:
     """Return the runners-up of one column, likeliest first; the blank is the empty text."""
     rest = column.copy()
@@ -75,7 +84,7 @@ def _others(
     for _ in range(ALTERNATIVES_MAX):
         rest[kind] = 0.0
         kind = int(rest.argmax())
-        if rest[kind] < ALTERNATIVE_MIN:
+        if rest[kind] < other_min:
             break
         found.append(("" if kind == BLANK else characters[kind], float(rest[kind])))
     return tuple(found)
@@ -83,12 +92,12 @@ def _others(
 
 def _unread(
     columns: NDArray[np.float32],
-    sure: NDArray[np.float32],
+    chances: NDArray[np.float32],
     neighbours: set[int],
     characters: Sequence[str],
 ) -> Iterator[Letter]:
     """Yield a place for what a stretch of blanks may hide: one letter, or one space, beside none."""
-    doubtful = np.flatnonzero(sure < SURE)
+    doubtful = np.flatnonzero(chances < SURE)
     if len(doubtful) == 0:
         return
     hidden = columns[doubtful].copy()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from receipt_pipeline.chain.extract import extract_fields
-from receipt_pipeline.chain.extract_rules import RULES_V2
+from receipt_pipeline.chain.extract_rules import RULES_V2, RULES_V3
 from receipt_pipeline.chain.judging_v3 import JUDGING_V3, judged_v3
 from receipt_pipeline.chain.ocr import OcrSettings
 from receipt_pipeline.chain.stages import (
@@ -26,13 +26,16 @@ from receipt_pipeline.chain.stages import (
 from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.reasons import IDENTITY_MISSING
 
+SETTINGS_V3 = replace(SETTINGS_V2, letter_sure=0.99, other_letter_min=0.005)
+READING_V2 = ReadingStages(extract=partial(extract_fields, rules=RULES_V2))
+READING_V3 = ReadingStages(extract=partial(extract_fields, rules=RULES_V3))
+
 
 def stages_v3(settings: OcrSettings | None = None) -> tuple[Stage, ...]:
     """Return the ordered stages of `chain-v3`, for these OCR settings or the chain's own."""
-    return (*stages_v2(settings)[:3], *judged_v3())
-
-
-READING_V2 = ReadingStages(extract=partial(extract_fields, rules=RULES_V2))
+    ocr = (settings if settings is not None else SETTINGS_V3).as_document()
+    reading = (Stage("ocr", "2", ocr), Stage("extract", "3", RULES_V3.as_document()))
+    return (stages_v2()[0], *reading, *judged_v3())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ def carried_chains() -> tuple[CarriedChain, ...]:
     return (
         CarriedChain("chain-v1", SETTINGS_V1, stages_v1, READING_V1, JUDGING_V1),
         CarriedChain("chain-v2", SETTINGS_V2, stages_v2, READING_V2, JUDGING_V2),
-        CarriedChain("chain-v3", SETTINGS_V2, stages_v3, READING_V2, JUDGING_V3),
+        CarriedChain("chain-v3", SETTINGS_V3, stages_v3, READING_V3, JUDGING_V3),
     )
 
 

@@ -71,7 +71,7 @@ def stages_v1(settings: OcrSettings | None = None) -> tuple[Stage, ...]:
 def stages_v2(settings: OcrSettings | None = None) -> tuple[Stage, ...]:
     """Return the ordered stages of `chain-v2`, for these OCR settings or the chain's own."""
     ocr = (settings if settings is not None else SETTINGS_V2).as_document()
-    return (_decoded(), Stage("ocr", "2", ocr), Stage("extract", "2", asdict(RULES_V2)), *_judged_v2())
+    return (_decoded(), Stage("ocr", "2", ocr), Stage("extract", "2", RULES_V2.as_document()), *_judged_v2())
 
 
 def _decoded() -> Stage:

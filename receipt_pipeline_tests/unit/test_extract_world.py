@@ -1,4 +1,4 @@
-"""Receipts of many countries and kinds, each as its own printed text, and what `chain-v2` reads in them."""
+"""Receipts of many countries and kinds, each as its own printed text, and what the chain reads in them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from receipt_pipeline.chain.extract import extract_fields
-from receipt_pipeline.chain.extract_rules import RULES_V2
+from receipt_pipeline.chain.extract_rules import RULES_V2, RULES_V3, ExtractRules
 from receipt_pipeline.chain.values import ReceiptFields
 from receipt_pipeline_tests.printed_receipt import reading_of
 
@@ -138,6 +138,37 @@ RECEIPTS = (
     ),
 )  # fmt: skip
 
+SINCE_V3 = (
+    Printed(
+        "simplified chinese",
+        "东方小吃店\n2025-03-14 12:01\n牛肉面  ¥18.00\n小计  ¥28.00\n合计：¥26.00\n现金：30.00\n找零  4.00",
+        2600, "CNY", "2025-03-14",
+    ),
+    Printed("yuan behind", "东方小吃店\n共2件\n合 计  26.00元\n实收  30.00元", 2600, "CNY"),
+    Printed(
+        "traditional chinese",
+        "茶餐廳\nHONG KONG\n小計  HK$120.00\n總計HK$128.00\n現金HK$130.00",
+        12800, "HKD",
+    ),
+    Printed(
+        "japanese",
+        "東屋\n2025/03/14\nお茶  ¥300\n小計  ¥300\n消費税  ¥30\n合計  ¥330\nお預り  ¥500\nお釣り  ¥170",
+        330, "JPY", "2025-03-14",
+    ),
+    Printed("tax inside", "東屋\n小計 300円\n合計(税込)330円\n現金500円\nお釣170円", 330, "JPY"),
+    Printed(
+        "korean", "분식\n소계 9,000원\n부가세 900원\n합계 9,900원\n현금 10,000원\n거스름돈 100원",
+        9900, "KRW",
+    ),
+    Printed(
+        "lakhs with paise",
+        "GOLD HOUSE\nDELHI\n05/04/2024\nChain  1,23,456.00\nTOTAL  ₹1,23,456.00\nCARD  ₹1,23,456.00",
+        12345600, "INR", "2024-04-05", ("card",),
+    ),
+    Printed("lakhs of rupees", "GOLD HOUSE\nTOTAL  Rs. 12,34,567", 123456700, "INR"),
+    Printed("two chinese words for pieces", "店\n数量合计  3\n总计  ¥12.00", 1200, "CNY"),
+)  # fmt: skip
+
 
 def doubts_of(fields: ReceiptFields) -> frozenset[str]:
     """What the chain itself doubts, so that the policy sends it to review."""
@@ -149,14 +180,30 @@ def doubts_of(fields: ReceiptFields) -> frozenset[str]:
     return frozenset(name for name, doubtful in found.items() if doubtful)
 
 
-@pytest.mark.parametrize("printed", RECEIPTS, ids=lambda printed: printed.name)
-def test_a_receipt_is_read_as_it_is_printed(printed: Printed) -> None:
-    fields = extract_fields(reading_of(*printed.text.split("\f")), RULES_V2)
+@pytest.mark.parametrize(
+    ("printed", "rules"),
+    [
+        *(pytest.param(printed, RULES_V2, id=printed.name) for printed in RECEIPTS),
+        *(pytest.param(printed, RULES_V3, id=f"{printed.name}, v3") for printed in RECEIPTS + SINCE_V3),
+    ],
+)
+def test_a_receipt_is_read_as_it_is_printed(printed: Printed, rules: ExtractRules) -> None:
+    fields = extract_fields(reading_of(*printed.text.split("\f")), rules)
     assert fields.total is not None
     assert (fields.total.minor, fields.currency) == (printed.total_minor, printed.currency)
     assert (fields.date.iso if fields.date else None) == printed.date
     assert fields.payment == printed.payment
     assert doubts_of(fields) == printed.doubts
+
+
+def test_sums_named_in_chinese_are_sorted_by_what_they_are() -> None:
+    fields = extract_fields(reading_of(SINCE_V3[0].text), RULES_V3)
+    assert [amount.minor for amount in (fields.subtotal, fields.cash, fields.change) if amount] == [
+        2800,
+        3000,
+        400,
+    ]
+    assert extract_fields(reading_of(SINCE_V3[0].text), RULES_V2).total is None
 
 
 def test_the_payment_is_part_of_the_document_where_it_is_told() -> None:

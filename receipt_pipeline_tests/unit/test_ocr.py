@@ -102,6 +102,8 @@ def test_what_came_later_enters_the_identity_only_where_it_is_on() -> None:
     later = OcrSettings(trims_margins=True, weighs_words=True).as_document()
     assert (later["trims_margins"], later["weighs_words"]) == (True, True)
     assert later["words"] == digest_of(sorted(KNOWN_WORDS))
+    assert later.keys().isdisjoint({"letter_sure", "other_letter_min"})
+    assert OcrSettings(other_letter_min=0.005).as_document()["other_letter_min"] == 0.005
 
 
 def test_a_part_of_a_page_is_scaled_as_the_whole_page_is() -> None:

@@ -44,6 +44,13 @@ def test_a_doubtful_letter_keeps_what_else_it_may_be() -> None:
     assert [(text, round(chance, 2)) for text, chance in letter.others] == [("L", 0.3), ("", 0.08)]
 
 
+def test_limits_say_what_a_surely_read_letter_may_be_instead() -> None:
+    read = columns({"I": 0.95, "L": 0.03, "1": 0.004})
+    assert letters_of(read, CHARACTERS)[0].others == ()
+    (letter,) = letters_of(read, CHARACTERS, sure=0.99, other_min=0.005)
+    assert [text for text, _chance in letter.others] == ["L", ""]
+
+
 def test_a_letter_that_was_not_read_is_kept_as_a_possibility_unless_it_is_its_neighbour() -> None:
     read = letters_of(columns({"J": 0.99}, {"A": 0.4}, {"L": 0.99}, {"L": 0.4}, {"A": 0.99}), CHARACTERS)
     assert "".join(letter.text for letter in read) == "JLA"

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-ATTEMPT_OUTCOMES = (
-    *("committed", "failed", "lost", "yielded", "held", "overrun", "quarantined", "requeued"),
-    *("canceled", "superseded"),
-)
+from receipt_pipeline.core.attempt_outcome import AttemptOutcome
+
 # A row leads to its job: the run in the web UI, and the command that shows it in full.
 _WAY = "job_id, state, terminal_class, run_path, status_command"
 
@@ -45,7 +43,7 @@ def _rows(columns: str, table: str, condition: str, order: str) -> str:
     )
 
 
-def _attempts(outcome: str) -> str:
+def _attempts(outcome: AttemptOutcome) -> str:
     return _rows(
         "t.lease_epoch, t.reason_code", "attempts", f"t.outcome = '{outcome}'", "t.job_id, t.lease_epoch"
     )
@@ -107,7 +105,7 @@ FIGURES: Mapping[str, str] = {
         "job_id IN (SELECT job_id FROM attempts GROUP BY job_id"
         " HAVING min(lease_epoch) FILTER (outcome IN ('failed', 'lost')) < max(lease_epoch))"
     ),
-    **{f"attempts.{outcome}": _attempts(outcome) for outcome in ATTEMPT_OUTCOMES},
+    **{f"attempts.{outcome}": _attempts(outcome) for outcome in AttemptOutcome},
     "unresolved": _found("missing_terminal"),
     "unresolved_items": _rows(
         "t.ordinal, t.reason_code",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import typer
 
 from receipt_pipeline.cli.answers import Exit, answering, people, print_json, print_table
 from receipt_pipeline.cli.opening import services
-from receipt_pipeline.core.errors import InputRefused, NotAllowed
-from receipt_pipeline.core.reasons import FIELD_INVALID, ROLLBACK_SERVED
+from receipt_pipeline.core.errors import InputRefused
+from receipt_pipeline.core.reasons import FIELD_INVALID
 from receipt_pipeline.effects.read_rejections import rejections_csv
 from receipt_pipeline.intake.older_jobs import OUTCOMES, RowRefusal
 
@@ -25,6 +27,8 @@ def import_jobs(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document."),
 ) -> Exit:
     """Import an older system's jobs: each gets a terminal class or an owned investigation, once."""
+    if rejections is not None:
+        _check_writable(rejections)
     answer = services().import_jobs(path, origin=origin, meanings=state)
     document = answer.as_document()
     if rejections is not None:
@@ -48,8 +52,23 @@ def import_jobs(
 
 def _write(target: Path, lines: list[dict[str, str]]) -> None:
     texts = [{name: str(value) for name, value in line.items()} for line in lines]
-    try:
+    with _written_to():
         target.write_text(rejections_csv(texts, RowRefusal.__slots__), encoding="utf-8")
+
+
+def _check_writable(target: Path) -> None:
+    """Refuse before anything is imported what could not be written afterwards."""
+    with _written_to():
+        there = target.exists()
+        target.open("a").close()
+        if not there:
+            target.unlink()
+
+
+@contextmanager
+def _written_to() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise InputRefused(
             FIELD_INVALID, pointer="--rejections", wanted="a file that can be written"
@@ -63,16 +82,11 @@ def rollback(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document."),
 ) -> Exit:
     """Take the ledger back to an earlier version's schema; the next start of this one takes it forward."""
-    from receipt_pipeline.defs.hosting import is_served
-
-    opened = services()
-    if is_served(opened.settings):
-        raise NotAllowed(ROLLBACK_SERVED)
     if not yes:
         raise InputRefused(
             FIELD_INVALID, pointer="--yes", wanted="--yes, after a copy of the ledger was kept"
         )
-    dropped = opened.roll_back(revision)
+    dropped = services().roll_back(revision)
     if as_json:
         print_json({"revision": revision, "dropped": dropped})
     else:

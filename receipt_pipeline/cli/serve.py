@@ -17,6 +17,7 @@ from receipt_pipeline.core.errors import NotAllowed, PipelineError
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.reasons import HOME_SERVED, RUN_FAILED, SERVER_SILENT
 from receipt_pipeline.home import Services
+from receipt_pipeline.home.serving import is_served
 
 if TYPE_CHECKING:
     from receipt_pipeline.defs.hosting import Hosted
@@ -58,7 +59,7 @@ def up(
 @answering
 def demo() -> Exit:
     """Run the samples through the real daemon, then print the account and stop everything."""
-    from receipt_pipeline.defs.hosting import hosted, is_served
+    from receipt_pipeline.defs.hosting import hosted
 
     opened = services()
     if is_served(opened.settings):

@@ -21,6 +21,7 @@ from receipt_pipeline.core.reasons import (
     UPLOAD_FAILED,
 )
 from receipt_pipeline.home import Services
+from receipt_pipeline.home.serving import is_served
 
 POLL_S = 0.5
 ANSWERED = ("accepted", "joined")
@@ -107,7 +108,6 @@ def wait_until_settled(opened: Services, job_ids: list[str], *, show: bool) -> l
     Where no daemon serves this home, the real sensors are evaluated here and every wave runs in
     a child process; ending this command ends the children, and nothing accepted is lost.
     """
-    from receipt_pipeline.defs.hosting import is_served
     from receipt_pipeline.defs.rounds import Rounds
 
     wanted = list(dict.fromkeys(job_ids))

@@ -1,5 +1,6 @@
 """The evaluation of releases: an asset with a partition for each shipped release, and its check."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +67,20 @@ def chain_evaluation(
     )
 
 
-@dg.asset_check(
-    asset=chain_evaluation,
-    partitions_def=RELEASES,
-    description="not worse than the approved release beyond noise; otherwise its approval is refused.",
-)
-def release_no_worse(
-    context: dg.AssetCheckExecutionContext, services: ReceiptServices
-) -> dg.AssetCheckResult:
-    """Ask what `receipts release approve` asks."""
-    return check_result(services.open().release_no_worse(context.partition_key), {})
+with warnings.catch_warnings():
+    # Partitions of checks are a preview; the version is pinned, and whoever loads this need not be told.
+    warnings.filterwarnings("ignore", "Specifying a partitions_def on an AssetCheckSpec", dg.PreviewWarning)
+
+    @dg.asset_check(
+        asset=chain_evaluation,
+        partitions_def=RELEASES,
+        description="not worse than the approved release beyond noise; otherwise its approval is refused.",
+    )
+    def release_no_worse(
+        context: dg.AssetCheckExecutionContext, services: ReceiptServices
+    ) -> dg.AssetCheckResult:
+        """Ask what `receipts release approve` asks."""
+        return check_result(services.open().release_no_worse(context.partition_key), {})
 
 
 evaluation = dg.define_asset_job(

@@ -30,6 +30,7 @@ from receipt_pipeline.defs.process_groups import (
     start_group,
     stop_group,
 )
+from receipt_pipeline.home.serving import serving_lock
 from receipt_pipeline.settings import DAGSTER_SCHEMA, Settings
 
 START_WAIT_S = 120.0
@@ -114,19 +115,6 @@ class Hosted:
             raise PipelineError(SERVER_SILENT, process=gone)
 
 
-def is_served(settings: Settings) -> bool:
-    """Tell whether a web server and daemon serve this home: the lock they keep is held."""
-    if not settings.home.is_dir():
-        return False
-    lock = FileLock(str(settings.home / "serving.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return True
-    lock.release()
-    return False
-
-
 @contextmanager
 def hosted(settings: Settings, *, port: int | None = None) -> Iterator[Hosted]:
     """Serve a home: clean up what a killed parent left, start, wait until healthy, stop at the end.
@@ -135,7 +123,7 @@ def hosted(settings: Settings, *, port: int | None = None) -> Iterator[Hosted]:
         NotAllowed: HOME.SERVED.v1 when another process serves this home.
     """
     settings.home.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(str(settings.home / "serving.lock"))
+    lock = serving_lock(settings)
     try:
         lock.acquire(timeout=0)
     except Timeout as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from receipt_pipeline.core.principals import Role, require
 from receipt_pipeline.core.reasons import (
     EVALUATION_ALTERED,
     EVALUATION_NO_SET,
+    FIELD_INVALID,
     NOT_FOUND,
     RELEASE_WORSE,
 )
@@ -24,8 +26,25 @@ from receipt_pipeline.evaluation.evaluation_page import render_evaluation
 from receipt_pipeline.evaluation.risk_pictures import PROCESSES, judge_scans, read_labelled_scans
 from receipt_pipeline.evaluation.score_release import release_evaluation
 from receipt_pipeline.home.operations import OperationOrders
+from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.evaluations import newest_evaluation, record_evaluation, record_override
-from receipt_pipeline.ledger.releases import alias_head
+from receipt_pipeline.ledger.releases import (
+    alias_head,
+    approve_release,
+    list_releases,
+    move_alias,
+    resolve_release,
+)
+from receipt_pipeline.settings import NAME
+
+
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """A release that is worse by these measures, and why a person lets it through."""
+
+    release_id: str
+    measures: tuple[str, ...]
+    because: str
 
 
 class EvaluationOrders(OperationOrders):
@@ -37,6 +56,8 @@ class EvaluationOrders(OperationOrders):
         Raises:
             InputRefused: EVALUATION.NO_SET.v1 when no folder of labelled scans is set or it holds none.
             NotFound: no shipped release of this name.
+            NotAllowed: EVALUATION.ALTERED.v1 when the approved release's evaluation is not the
+                recorded one; that release is to be evaluated again first.
         """
         require(self.principal, Role.OPERATOR)
         release = self._shipped(name)
@@ -48,23 +69,25 @@ class EvaluationOrders(OperationOrders):
             scans, release.release.pins(), shipped=self.settings.shipped, processes=processes
         )
         document = release_evaluation(judged, release)
-        data = canonical_json(document)
-        write_whole(self._place(release.release.release_id, "json"), data)
-        with self.ledger.transaction() as tx:
-            record_evaluation(
-                tx,
-                release_id=release.release.release_id,
-                document_digest=digest_of_bytes(data),
-                set_digest=document["set_digest"],
-                by=self.settings.caller,
-            )
-        compared = self._compared(release.release.release_id, document)
+        release_id = release.release.release_id
+        # Asked before anything is kept: an altered evaluation to compare with leaves all as it was.
+        compared = self._compared(release_id, document)
         page = render_evaluation(
             document,
             {scan.scan_id: scan.picture for scan in scans},
             None if compared is None else [one.as_document() for one in compared],
         )
-        write_whole(self._place(release.release.release_id, "html"), page.encode())
+        data = canonical_json(document)
+        write_whole(self._place(release_id, "json"), data)
+        write_whole(self._place(release_id, "html"), page.encode())
+        with self.ledger.transaction() as tx:
+            record_evaluation(
+                tx,
+                release_id=release_id,
+                document_digest=digest_of_bytes(data),
+                set_digest=document["set_digest"],
+                by=self.settings.caller,
+            )
         return document
 
     def evaluation_page(self, name: str) -> Path:
@@ -95,40 +118,69 @@ class EvaluationOrders(OperationOrders):
         )
 
     def approve_release(self, name: str, *, despite: str | None = None) -> str:
-        """Approve a shipped release unless its evaluation on record says that it is worse."""
-        self._refuse_worse(name, despite=despite)
-        return super().approve_release(name)
+        """Approve a shipped release completed for this installation; returns its id.
+
+        Raises:
+            NotAllowed: RELEASE.WORSE.v1 when its evaluation on record says that it is worse, and no
+                person says why it is approved all the same.
+        """
+        require(self.principal, Role.OPERATOR)
+        shipped = self._shipped(name)
+        allowed = self._allowed(name, despite=despite)
+        with self.ledger.transaction() as tx:
+            self._record(tx, allowed)
+            return approve_release(tx, shipped.release, name=shipped.name, approved_by=self.settings.caller)
 
     def promote_release(self, written: str, *, alias: str, despite: str | None = None) -> str:
-        """Let an alias point at a release unless its evaluation on record says that it is worse."""
-        self._refuse_worse(written, despite=despite)
-        return super().promote_release(written, alias=alias)
+        """Let an alias point at an approved release, named by name or id; returns its id.
 
-    def _refuse_worse(self, written: str, *, despite: str | None) -> None:
-        """Refuse what is worse beyond noise; a named person's reason lets it through and is an event.
+        An alias that a release is called by would hide that release, and is refused.
 
+        Raises:
+            NotAllowed: RELEASE.WORSE.v1 as for `approve_release`.
+        """
+        require(self.principal, Role.OPERATOR)
+        if not NAME.fullmatch(alias):
+            raise InputRefused(FIELD_INVALID, pointer="--alias", expected=NAME.pattern)
+        allowed = self._allowed(written, despite=despite)
+        with self.ledger.transaction() as tx:
+            if alias in {row["name"] for row in list_releases(tx)}:
+                raise InputRefused(FIELD_INVALID, pointer="--alias", expected="no release's name")
+            release_id = str(resolve_release(tx, written)["release_id"])
+            self._record(tx, allowed)
+            move_alias(tx, alias=alias, release_id=release_id, moved_by=self.settings.caller)
+            return release_id
+
+    def _allowed(self, written: str, *, despite: str | None) -> _Allowed | None:
+        """Refuse what is worse beyond noise; a named person's reason lets it through.
+
+        Returns:
+            What is to be recorded in the transaction that lets it through; None for what is no worse.
         Raises:
             NotAllowed: RELEASE.WORSE.v1, with the measures.
         """
-        require(self.principal, Role.OPERATOR)
         try:
             release_id = self._shipped(written).release.release_id
         except NotFound:
-            return  # What does not ship here has no evaluation; who is asked next says what it is.
+            return None  # What does not ship here has no evaluation; who is asked next says what it is.
         document = self._evaluation(release_id)
         compared = None if document is None else self._compared(release_id, document)
-        worse = [one.name for one in compared or () if one.worse]
+        worse = tuple(one.name for one in compared or () if one.worse)
         if not worse:
-            return
-        if not (despite or "").strip():
-            raise NotAllowed(RELEASE_WORSE, release_id=release_id, measures=worse)
-        with self.ledger.transaction() as tx:
+            return None
+        because = (despite or "").strip()
+        if not because:
+            raise NotAllowed(RELEASE_WORSE, release_id=release_id, measures=list(worse))
+        return _Allowed(release_id, worse, because)
+
+    def _record(self, tx: LedgerTransaction, allowed: _Allowed | None) -> None:
+        if allowed is not None:
             record_override(
                 tx,
-                release_id=release_id,
-                measures=worse,
+                release_id=allowed.release_id,
+                measures=allowed.measures,
                 by=self.settings.caller,
-                because=str(despite).strip(),
+                because=allowed.because,
             )
 
     def _compared(self, release_id: str, document: dict[str, Any]) -> tuple[Measured, ...] | None:

@@ -33,10 +33,8 @@ from receipt_pipeline.ledger.investigations import (
 )
 from receipt_pipeline.ledger.losses import read_job
 from receipt_pipeline.ledger.releases import (
-    approve_release,
     approved_release_ids,
     list_releases,
-    move_alias,
     resolve_release,
     retire_release,
 )
@@ -45,7 +43,6 @@ from receipt_pipeline.ledger.status import list_jobs, read_status
 from receipt_pipeline.ledger.submissions import submission_status
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
 from receipt_pipeline.reconciliation.resolve import answer_question
-from receipt_pipeline.settings import NAME
 from receipt_pipeline.worker.at_once import classify_at_once
 
 
@@ -124,32 +121,6 @@ class Orders(Passes):
             if name in (shipped.alias, shipped.name):
                 return shipped.release.release_id
         raise NotFound(NOT_FOUND, release=name)
-
-    def approve_release(self, name: str) -> str:
-        """Approve a shipped release completed for this installation; returns its id."""
-        require(self.principal, Role.OPERATOR)
-        for shipped in shipped_releases(self.settings.shipped, image_digest=self.image_digest):
-            if name in (shipped.name, shipped.release.release_id):
-                with self.ledger.transaction() as tx:
-                    return approve_release(
-                        tx, shipped.release, name=shipped.name, approved_by=self.settings.caller
-                    )
-        raise NotFound(NOT_FOUND, release=name)
-
-    def promote_release(self, written: str, *, alias: str) -> str:
-        """Let an alias point at an approved release, named by name or id; returns its id.
-
-        An alias that a release is called by would hide that release, and is refused.
-        """
-        require(self.principal, Role.OPERATOR)
-        if not NAME.fullmatch(alias):
-            raise InputRefused(FIELD_INVALID, pointer="--alias", expected=NAME.pattern)
-        with self.ledger.transaction() as tx:
-            if alias in {row["name"] for row in list_releases(tx)}:
-                raise InputRefused(FIELD_INVALID, pointer="--alias", expected="no release's name")
-            release_id = str(resolve_release(tx, written)["release_id"])
-            move_alias(tx, alias=alias, release_id=release_id, moved_by=self.settings.caller)
-            return release_id
 
     def retire_release(self, written: str, *, even_the_last: bool = False) -> str:
         """Retire a release, named by name or id; returns its id.

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from receipt_pipeline.core.errors import InputRefused
+from receipt_pipeline.core.errors import InputRefused, NotAllowed
 from receipt_pipeline.core.job_lifecycle import TerminalClass
 from receipt_pipeline.core.older_jobs import OPEN_WORD, OWN_ORIGIN, older_job_document
 from receipt_pipeline.core.principals import Role, require
-from receipt_pipeline.core.reasons import FIELD_INVALID
+from receipt_pipeline.core.reasons import FIELD_INVALID, ROLLBACK_SERVED
 from receipt_pipeline.home.evaluations import EvaluationOrders
+from receipt_pipeline.home.serving import is_served
 from receipt_pipeline.intake.older_jobs import ImportAnswer, OlderSystem, import_older_jobs
 from receipt_pipeline.ledger.older_jobs import IMPORTED_PREFIX, read_older_job, read_question
 from receipt_pipeline.settings import NAME
@@ -42,8 +43,11 @@ class RolloutOrders(EvaluationOrders):
 
         Raises:
             InputRefused: FIELD.INVALID.v1 for what is no earlier revision.
+            NotAllowed: ROLLBACK.SERVED.v1 while web server and daemon serve this home.
         """
         require(self.principal, Role.OPERATOR)
+        if is_served(self.settings):
+            raise NotAllowed(ROLLBACK_SERVED)
         return self.ledger.roll_back(revision)
 
     def status(self, job_id: str, *, audience: str = "customer") -> dict[str, Any]:

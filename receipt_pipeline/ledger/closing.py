@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import bindparam, insert, select, update
 
+from receipt_pipeline.core.attempt_outcome import AttemptOutcome
 from receipt_pipeline.core.completion_contract import COMPLETION_CONTRACTS
 from receipt_pipeline.core.effect_lifecycle import EffectDemand, EffectKind, EffectState
 from receipt_pipeline.core.item_classes import ItemClass, balances, count_classes
@@ -112,7 +113,7 @@ def close_attempt(
     job_id: str,
     *,
     lease_epoch: int,
-    outcome: str,
+    outcome: AttemptOutcome,
     failure_class: str | None = None,
     reason_code: str = "",
     spent_budget: bool = False,
@@ -125,7 +126,7 @@ def close_attempt(
             "of_job": job_id,
             "of_epoch": lease_epoch,
             "closed_at": tx.now(),
-            "outcome": outcome,
+            "outcome": outcome.value,
             "failure_class": failure_class,
             "reason_code": reason_code,
             "spent_budget": spent_budget,
@@ -138,7 +139,7 @@ def close_attempt(
             EventKind.ATTEMPT_CLOSED,
             job_id=job_id,
             lease_epoch=lease_epoch,
-            outcome=outcome,
+            outcome=outcome.value,
             failure_class=failure_class,
             reason=reason_code or None,
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, insert, select, update
 
+from receipt_pipeline.core.attempt_outcome import AttemptOutcome
 from receipt_pipeline.core.effect_lifecycle import EFFECT_TRANSITIONS, EffectKind, EffectState
 from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.job_lifecycle import CloseCause, JobState, Phase
@@ -191,7 +192,7 @@ def commit_result(
         tx,
         token.job_id,
         lease_epoch=token.lease_epoch,
-        outcome="committed",
+        outcome=AttemptOutcome.COMMITTED,
         output_digest=result.digest,
     )
 
@@ -213,4 +214,4 @@ def close_without_result(tx: LedgerTransaction, token: FencingToken, *, limits: 
     reason = REASONS.get(job["reason_code"])
     closed = write_terminal(tx, job=job, guard=guard, cause=cause, reason=reason, limits=limits)
     assert closed, "the row was locked"
-    close_attempt(tx, token.job_id, lease_epoch=token.lease_epoch, outcome="committed")
+    close_attempt(tx, token.job_id, lease_epoch=token.lease_epoch, outcome=AttemptOutcome.COMMITTED)

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Integer, bindparam, or_, select, update
 
+from receipt_pipeline.core.attempt_outcome import AttemptOutcome
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.job_lifecycle import (
@@ -14,7 +15,6 @@ from receipt_pipeline.core.job_lifecycle import (
     TERMINAL_STATES,
     CloseCause,
     JobState,
-    TerminalClass,
 )
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import (
@@ -138,8 +138,8 @@ def _end_on_request(
     guard = (jobs.c.state == job["state"]) & (jobs.c.lease_epoch == job["lease_epoch"])
     closed = write_terminal(tx, job=job, guard=guard, cause=cause, reason=reason, limits=limits)
     assert closed, "the row was locked"
-    outcome = TerminalClass.SUPERSEDED if cause is CloseCause.SUPERSEDED else TerminalClass.CANCELED
-    close_attempt(tx, job_id, lease_epoch=job["lease_epoch"], outcome=outcome.value, reason_code=reason.code)
+    outcome = AttemptOutcome.SUPERSEDED if cause is CloseCause.SUPERSEDED else AttemptOutcome.CANCELED
+    close_attempt(tx, job_id, lease_epoch=job["lease_epoch"], outcome=outcome, reason_code=reason.code)
     return job
 
 
@@ -176,7 +176,9 @@ def overrun_job(
     )
     if written.rowcount == 0:
         return False
-    close_attempt(tx, job_id, lease_epoch=seen_epoch, outcome="overrun", reason_code=ITEM_OVERTAKEN.code)
+    close_attempt(
+        tx, job_id, lease_epoch=seen_epoch, outcome=AttemptOutcome.OVERRUN, reason_code=ITEM_OVERTAKEN.code
+    )
     overtake_job(tx, job_id=job_id, cause=cause)
     return True
 

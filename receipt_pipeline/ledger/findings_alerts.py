@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import and_, case, exists, func, literal, or_, select
 
 from receipt_pipeline.core.alerts import AlertKind, AlertThresholds
+from receipt_pipeline.core.attempt_outcome import AttemptOutcome
 from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import LedgerTransaction
@@ -97,7 +98,7 @@ def _owner_changes(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThres
     query = (
         select(jobs.c.job_id, jobs.c.phase, func.count().label("owners_lost"))
         .join(attempts, attempts.c.job_id == jobs.c.job_id)
-        .where(jobs.c.terminal_at.is_(None), attempts.c.outcome == "lost")
+        .where(jobs.c.terminal_at.is_(None), attempts.c.outcome == AttemptOutcome.LOST)
         .where(attempts.c.closed_at > _ago(tx, at.owner_changes_within_s))
         .group_by(jobs.c.job_id, jobs.c.phase)
         .having(func.count() >= at.owner_changes)

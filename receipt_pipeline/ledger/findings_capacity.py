@@ -19,19 +19,23 @@ MICROSECONDS = 1_000_000
 
 
 def item_seconds(tx: LedgerTransaction, *, assumed_s: float) -> float:
-    """Return the mean seconds of items of the newest successes, or what is assumed until there are some."""
+    """Return the mean seconds of the items finished last, or what is assumed until there are some.
+
+    Of the newest successes those items count that were computed, and of these the newest.
+    """
     began = sa.type_coerce(items.c.begun_at, sa.BigInteger)
     ended = sa.type_coerce(items.c.finished_at, sa.BigInteger)
     newest = (
         select(jobs.c.job_id)
         .where(jobs.c.state == JobState.SUCCEEDED)
-        .order_by(jobs.c.submitted_at.desc())
+        .order_by(jobs.c.submitted_at.desc(), jobs.c.job_id.desc())
         .limit(RECENT_JOBS)
     )
     recent = (
         select((ended - began).label("took"))
         .where(items.c.job_id.in_(newest))
         .where(items.c.begun_at.is_not(None), items.c.finished_at.is_not(None), items.c.invocations > 0)
+        .order_by(items.c.finished_at.desc(), items.c.job_id, items.c.ordinal)
         .limit(RECENT_ITEMS)
         .subquery("recent")
     )

@@ -8,11 +8,14 @@ import functools
 import sqlalchemy as sa
 from sqlalchemy import case, func, literal, or_, select
 
+from receipt_pipeline.core.attempt_outcome import AttemptOutcome
 from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.findings import Finding, Query, find
 from receipt_pipeline.ledger.tables import attempts, items, jobs
+
+GIVEN_BACK = (AttemptOutcome.YIELDED, AttemptOutcome.REQUEUED)
 
 
 def attempts_beyond_budget(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
@@ -35,7 +38,9 @@ def _beyond_budget(item_losses_max: int, closing_attempts_max: int) -> Query:
         select(
             attempts.c.job_id,
             func.count().label("attempts"),
-            func.sum(case((attempts.c.outcome.in_(["yielded", "requeued"]), 1), else_=0)).label("yields"),
+            func.sum(
+                case((attempts.c.outcome.in_([AttemptOutcome.YIELDED, AttemptOutcome.REQUEUED]), 1), else_=0)
+            ).label("yields"),
             func.sum(case((attempts.c.kind == "closing", 1), else_=0)).label("closing"),
         )
         .group_by(attempts.c.job_id)

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, select, update
 
+from receipt_pipeline.core.attempt_outcome import AttemptOutcome
 from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.item_classes import KEPT_CLASSES, ItemClass
 from receipt_pipeline.core.job_lifecycle import HELD_PHASES, CloseCause, JobState, Phase
@@ -93,7 +94,7 @@ def fail_attempt(
     job = read_job(tx, token.job_id, lock=True)
     if job is None or not _release(tx, token, phase=Phase.RETRY_WAIT):
         raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
-    charge(tx, job, failure_class=failure_class, reason=reason, outcome="failed", limits=limits)
+    charge(tx, job, failure_class=failure_class, reason=reason, outcome=AttemptOutcome.FAILED, limits=limits)
 
 
 def yield_job(tx: LedgerTransaction, token: FencingToken) -> None:
@@ -108,7 +109,7 @@ def yield_job(tx: LedgerTransaction, token: FencingToken) -> None:
         .values(begun_epoch=None, begun_at=None)
     )
     tx.execute(_OF_JOB, {"of_job": token.job_id, "retry_at": None, "wave_id": None})
-    close_attempt(tx, token.job_id, lease_epoch=token.lease_epoch, outcome="yielded")
+    close_attempt(tx, token.job_id, lease_epoch=token.lease_epoch, outcome=AttemptOutcome.YIELDED)
 
 
 def lose_lease(tx: LedgerTransaction, *, job_id: str, seen_epoch: int, limits: ServiceLimits) -> bool:
@@ -121,7 +122,14 @@ def lose_lease(tx: LedgerTransaction, *, job_id: str, seen_epoch: int, limits: S
     written = tx.execute(_TAKE_AWAY, seen | _FREE | {"phase": _kept_phase(job, Phase.RETRY_WAIT)})
     if written.rowcount == 0:
         return False
-    charge(tx, job, failure_class=FailureClass.WORKER_LOST, reason=WORKER_LOST, outcome="lost", limits=limits)
+    charge(
+        tx,
+        job,
+        failure_class=FailureClass.WORKER_LOST,
+        reason=WORKER_LOST,
+        outcome=AttemptOutcome.LOST,
+        limits=limits,
+    )
     return True
 
 
@@ -142,7 +150,7 @@ def charge(
     *,
     failure_class: FailureClass,
     reason: Reason,
-    outcome: str,
+    outcome: AttemptOutcome,
     limits: ServiceLimits,
 ) -> None:
     """Close the attempt and decide what its failure costs: an item's loss, budget, or nothing.
@@ -284,7 +292,7 @@ def hold_for_reconciliation(tx: LedgerTransaction, job: dict[str, Any]) -> bool:
     )
     if written.rowcount == 0:
         return False
-    close_attempt(tx, job["job_id"], lease_epoch=job["lease_epoch"], outcome="held")
+    close_attempt(tx, job["job_id"], lease_epoch=job["lease_epoch"], outcome=AttemptOutcome.HELD)
     append_event(tx, EventKind.PHASE_CHANGED, job_id=job["job_id"], phase=Phase.RECONCILING.value)
     return True
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, insert, select, update
 
+from receipt_pipeline.core.attempt_outcome import AttemptOutcome
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState, Phase
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import RESULT_QUARANTINED
@@ -164,7 +165,7 @@ def _leave_worker(tx: LedgerTransaction, job: dict[str, Any]) -> None:
         tx,
         job["job_id"],
         lease_epoch=job["lease_epoch"],
-        outcome="quarantined",
+        outcome=AttemptOutcome.QUARANTINED,
         failure_class=FailureClass.DIVERGENT.value,
         reason_code=RESULT_QUARANTINED.code,
     )

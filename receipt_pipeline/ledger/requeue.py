@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import update
 
+from receipt_pipeline.core.attempt_outcome import AttemptOutcome
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState, Phase
 from receipt_pipeline.core.reasons import RESULT_QUARANTINED, STATE_REFUSES, UPLOAD_UNKNOWN
@@ -15,8 +16,6 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.losses import read_job
 from receipt_pipeline.ledger.tables import jobs
-
-REQUEUED = "requeued"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ def _fence(tx: LedgerTransaction, job: dict[str, Any], *, by: str) -> Requeued:
         )
     )
     assert written.rowcount == 1, "the row was locked"
-    close_attempt(tx, job_id, lease_epoch=epoch, outcome=REQUEUED)
+    close_attempt(tx, job_id, lease_epoch=epoch, outcome=AttemptOutcome.REQUEUED)
     append_event(
         tx,
         EventKind.REQUEUED,

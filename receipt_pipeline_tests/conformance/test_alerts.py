@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from receipt_pipeline.core.alerts import DEFAULT_PHASE_S, MEANINGS, AlertKind, AlertThresholds
+from receipt_pipeline.ledger import findings_capacity
 from receipt_pipeline.ledger.alerts import all_alerts, open_alerts
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.tables import items
 from receipt_pipeline.ledger.waves import register_worker
 from receipt_pipeline.reconciliation.alerts import AlertSummary, review_alerts
 from receipt_pipeline.reconciliation.repair import reconcile_ledger
@@ -196,3 +200,22 @@ def test_a_condition_that_comes_back_raises_another_alert(house: ReconcileBench)
     second = look(house).raised
     assert (len(first), len(second)) == (1, 1)
     assert first != second
+
+
+def test_the_rate_is_that_of_the_items_finished_last(
+    house: ReconcileBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.settled(key="later", items=3)
+    # The first item of all took a minute; those after it one, two, three and four seconds.
+    with house.ledger.transaction() as tx:
+        now = tx.now()
+        worked = tx.rows(select(items).order_by(items.c.finished_at, items.c.ordinal))
+        for number, row in enumerate(sorted(worked, key=lambda row: row["job_id"] != worked[0]["job_id"])):
+            finished = now + dt.timedelta(hours=number)
+            took = dt.timedelta(seconds=number or 60)
+            mine = (items.c.job_id == row["job_id"]) & (items.c.ordinal == row["ordinal"])
+            tx.execute(items.update().where(mine).values(finished_at=finished, begun_at=finished - took))
+    for bound, mean_s in ((1, 4.0), (2, 3.5), (4, 2.5), (5, 14.0)):
+        monkeypatch.setattr(findings_capacity, "RECENT_ITEMS", bound)
+        with house.ledger.reading() as tx:
+            assert findings_capacity.item_seconds(tx, assumed_s=9.0) == pytest.approx(mean_s)

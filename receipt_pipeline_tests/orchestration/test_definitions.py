@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import runpy
+import warnings
+
 import dagster as dg
 import pytest
 import yaml
 
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.definitions import defs
+from receipt_pipeline.defs import evaluation
 from receipt_pipeline.defs.waves import MAX_RUNTIME_S
 from receipt_pipeline_tests.suite_results import PROJECT
 
@@ -148,3 +152,9 @@ def test_the_accounting_job_publishes_and_runs_every_check() -> None:
         "ledger_export",
         "operations_report",
     }
+
+
+def test_loading_the_partitioned_check_warns_nobody() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", dg.PreviewWarning)
+        assert "release_no_worse" in runpy.run_path(evaluation.__file__)

@@ -109,6 +109,35 @@ def test_a_worse_release_is_refused_approval_and_promotion_unless_a_person_says_
     assert (row["by"], row["because"]) == (CALLER, "the shops of the set have closed")
 
 
+def test_what_was_allowed_despite_its_measures_is_recorded_only_with_what_it_allowed(
+    opened: OpenedHome, answers: dict[str, bool]
+) -> None:
+    services = opened.services
+    answers[services.release_named(CANDIDATE)] = False
+    services.evaluate_release(APPROVED)
+    services.evaluate_release(CANDIDATE)
+    with pytest.raises(InputRefused):  # An alias may not be called as a release is.
+        services.promote_release(CANDIDATE, alias=APPROVED, despite="we know better")
+    assert recorded(opened, EventKind.WORSE_RELEASE_ALLOWED) == []
+
+
+def test_nothing_is_kept_of_an_evaluation_that_has_only_an_altered_one_to_compare_with(
+    opened: OpenedHome, answers: dict[str, bool]
+) -> None:
+    services = opened.services
+    services.evaluate_release(APPROVED)
+    kept = services.evaluation_page(APPROVED).with_suffix(".json")
+    kept.write_bytes(kept.read_bytes() + b" ")
+    with pytest.raises(NotAllowed) as refused:
+        services.evaluate_release(CANDIDATE)
+    assert refused.value.reason.code == "EVALUATION.ALTERED.v1"
+    assert len(recorded(opened, EventKind.RELEASE_EVALUATED)) == 1
+    assert not services.evaluation_page(CANDIDATE).exists()
+    services.evaluate_release(APPROVED)
+    services.evaluate_release(CANDIDATE)
+    assert services.evaluation_page(CANDIDATE).exists()
+
+
 def test_a_release_without_evaluation_or_as_good_as_the_approved_is_approved(
     opened: OpenedHome, answers: dict[str, bool]
 ) -> None:

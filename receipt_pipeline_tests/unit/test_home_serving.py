@@ -20,10 +20,10 @@ from receipt_pipeline.defs.hosting import (
     dagster_environment,
     end_left_over,
     hosted,
-    is_served,
     wait_until_healthy,
 )
 from receipt_pipeline.defs.process_groups import free_port, stop_group
+from receipt_pipeline.home.serving import is_served
 from receipt_pipeline.settings import Settings, read_settings
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]

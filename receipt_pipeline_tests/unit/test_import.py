@@ -271,13 +271,25 @@ def test_the_command_prints_the_totals_writes_the_list_and_shows_the_record(
     assert shown.output.index("stands") < shown.output.index("evidence") < shown.output.index("identity")
 
 
+def test_a_list_that_cannot_be_written_is_refused_before_anything_is_imported(
+    home: OpenedHome, tmp_path: Path
+) -> None:
+    path = str(a_file(tmp_path, *ROWS))
+    for target in (tmp_path, tmp_path / "nowhere" / "rejected.csv"):
+        run = CliRunner().invoke(
+            app, ["import", path, "--origin", "old", "--rejections", str(target), "--json"]
+        )
+        assert (run.exit_code, json.loads(run.stdout)["error"]["code"]) == (2, "FIELD.INVALID.v1")
+    assert all_rows(home.services.ledger, imported_jobs) == []
+
+
 def test_the_way_back_is_asked_for_twice_and_never_under_running_services(
     home: OpenedHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = CliRunner().invoke(app, ["rollback", "0004", "--json"])
     assert (asked.exit_code, json.loads(asked.stdout)["error"]["code"]) == (2, "FIELD.INVALID.v1")
     with monkeypatch.context() as patch:
-        patch.setattr("receipt_pipeline.defs.hosting.is_served", lambda settings: True)
+        patch.setattr("receipt_pipeline.home.rollout.is_served", lambda settings: True)
         served = CliRunner().invoke(app, ["rollback", "0004", "--yes", "--json"])
     assert json.loads(served.stdout)["error"]["code"] == "ROLLBACK.SERVED.v1"
     assert all_rows(home.services.ledger, imported_jobs) == []

@@ -1,4 +1,4 @@
-"""Reading the public cases, awkward files and real scans with `chain-v2`, from bytes to fields."""
+"""Reading the public cases, awkward files and real scans with the newest chain, from bytes to fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from receipt_pipeline_tests.printed_receipt import reading_of
 
 pytestmark = pytest.mark.field
 
-CHAIN = chain_named("chain-v2")
+CHAIN = chain_named("chain-v3")
 CASES = {
     "25-exif-upside-down": ("upright.jpg", "tag3.jpg"),
     "26-bad-images": ("good.png", "cmyk.jpg"),

@@ -135,3 +135,20 @@ def _overlaps(sets: JobSets) -> tuple[set[str], set[str]]:
         twice |= seen & ids
         seen |= ids
     return twice, seen
+
+
+def why_the_gate_fails(document: Mapping[str, Any]) -> list[str]:
+    """Return in sentences why the gate of a report document fails; empty where it passes."""
+    if document["gate"] == Gate.PASS:
+        return []
+    told = []
+    if document["state"] == AccountState.INVALID:
+        told.append("the books contradict themselves: see orphan_terminal and overlapping")
+    if not document["accepted"]:
+        told.append("no job was accepted, so there is nothing to rely on")
+    if document["unowned"]:
+        told.append(
+            f"nobody answers in time for {len(document['unowned'])} of what is open: see unowned, and give"
+            " each an owner and a deadline with `receipts reconcile` and `receipts investigations`"
+        )
+    return told

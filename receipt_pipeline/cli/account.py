@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from receipt_pipeline.accounting.figures import FIGURES
+from receipt_pipeline.accounting.release_report import why_the_gate_fails
 from receipt_pipeline.cli.answers import Exit, answering, people, print_json, print_table, remarks
 from receipt_pipeline.cli.asked_time import asked_time
 from receipt_pipeline.cli.opening import services
@@ -86,6 +87,8 @@ def show_report(document: dict[str, Any]) -> None:
     people.print("what a figure counts, job by job, and its query: receipts report --published --figure NAME")
     people.print(f"state: {document['state']}")
     people.print(f"gate: {document['gate']}")
+    for sentence in why_the_gate_fails(document):
+        people.print(f"  {sentence}", markup=False)
 
 
 @answering

@@ -15,7 +15,7 @@ from receipt_pipeline.cli.answers import Exit, answering, people, remarks
 from receipt_pipeline.cli.opening import services
 from receipt_pipeline.core.errors import NotAllowed, PipelineError
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
-from receipt_pipeline.core.reasons import HOME_SERVED, RUN_FAILED, SERVER_SILENT
+from receipt_pipeline.core.reasons import HOME_SERVED, RUN_FAILED, RUN_UNFINISHED
 from receipt_pipeline.home import Services
 from receipt_pipeline.home.serving import is_served
 
@@ -95,7 +95,7 @@ def _await_accepted(opened: Services, key: str, served: Hosted) -> list[str]:
             return found
         served.keep_running()
         time.sleep(POLL_S)
-    raise PipelineError(SERVER_SILENT, waited_for="the submissions sensor")
+    raise _unfinished("the submissions sensor", manifest=key)
 
 
 def _await_terminal(opened: Services, job_ids: list[str], served: Hosted) -> None:
@@ -118,7 +118,8 @@ def _await_terminal(opened: Services, job_ids: list[str], served: Hosted) -> Non
                 return
             served.keep_running()
             time.sleep(POLL_S)
-    raise PipelineError(SERVER_SILENT, waited_for="the samples to be classified")
+    standing = {job_id: opened.status(job_id)["state"] for job_id in job_ids}
+    raise _unfinished("the samples to be classified and their effects", jobs=standing)
 
 
 def _run_accounting(served: Hosted) -> None:
@@ -139,7 +140,12 @@ def _run_accounting(served: Hosted) -> None:
             raise PipelineError(RUN_FAILED, job="accounting", run=run_id, status=status)
         served.keep_running()
         time.sleep(POLL_S)
-    raise PipelineError(SERVER_SILENT, waited_for="the accounting run")
+    raise _unfinished("the accounting run", job="accounting", run=run_id)
+
+
+def _unfinished(waited_for: str, **facts: Any) -> PipelineError:
+    """Return the error of a wait that ended while the services answer: for what, and which run or jobs."""
+    return PipelineError(RUN_UNFINISHED, waited_for=waited_for, waited_s=DEMO_WAIT_S, **facts)
 
 
 def register(app: typer.Typer) -> None:

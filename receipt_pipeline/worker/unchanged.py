@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy import select
 
+from receipt_pipeline.core.effect_lifecycle import EffectDemand
 from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
 from receipt_pipeline.core.job_lifecycle import JobState
@@ -42,7 +44,8 @@ def keep_unchanged(worker: Worker, item: dict[str, Any]) -> KeptDecision | None:
 
     Acceptance froze which earlier item is alike (same caller, explicit id, bytes and pins). It counts
     when it is classified in a succeeded job that was never quarantined, and that job's result object is
-    in the store at this moment with the digest of the ledger.
+    in the store at this moment with the digest of the ledger. Where this job asks for review tasks, the
+    earlier one has to have asked for them too: what is kept makes no task of its own.
     """
     if not item["earlier_alike"]:
         return None
@@ -59,6 +62,13 @@ def keep_unchanged(worker: Worker, item: dict[str, Any]) -> KeptDecision | None:
 
 def _earlier(tx: LedgerTransaction, item: dict[str, Any]) -> dict[str, Any] | None:
     disputed = select(quarantine.c.job_id)
+    asking = jobs.alias("asking")
+    asks_no_tasks = (
+        select(asking.c.job_id)
+        .where(asking.c.job_id == item["job_id"])
+        .where(asking.c.review_tasks == EffectDemand.NONE)
+        .exists()
+    )
     query = (
         select(items, jobs.c.result_key, jobs.c.result_digest, jobs.c.result_size_bytes)
         .join(jobs, jobs.c.job_id == items.c.job_id)
@@ -67,6 +77,8 @@ def _earlier(tx: LedgerTransaction, item: dict[str, Any]) -> dict[str, Any] | No
         .where(items.c.item_class == ItemClass.CLASSIFIED)
         .where(jobs.c.state == JobState.SUCCEEDED)
         .where(jobs.c.job_id.not_in(disputed))
+        # A decision of which nobody was to make a task is none for a job that asks for tasks.
+        .where(sa.or_(jobs.c.review_tasks != EffectDemand.NONE, asks_no_tasks))
         .where(jobs.c.result_key.not_in(select(tombstones.c.object_key)))
     )
     return tx.row(query)

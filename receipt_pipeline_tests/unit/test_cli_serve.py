@@ -48,3 +48,12 @@ def test_a_run_that_failed_is_named_and_not_called_a_silent_server(
         serve._run_accounting(Hosted(1, ()))
     assert failed.value.reason.code == "RUN.FAILED.v1"
     assert failed.value.facts == {"job": "accounting", **facts}
+
+
+def test_a_run_that_takes_too_long_is_named_with_the_place_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, LAUNCHED)
+    monkeypatch.setattr(serve, "DEMO_WAIT_S", 0.0)
+    with pytest.raises(PipelineError) as late:
+        serve._run_accounting(Hosted(1, ()))
+    assert late.value.reason.code == "RUN.UNFINISHED.v1"
+    assert (late.value.facts["run"], late.value.facts["waited_for"]) == ("run-1", "the accounting run")

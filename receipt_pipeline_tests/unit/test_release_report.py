@@ -14,6 +14,7 @@ from receipt_pipeline.accounting.release_report import (
     JobSets,
     account,
     async_release_report,
+    why_the_gate_fails,
 )
 from receipt_pipeline.core.job_lifecycle import async_job_state
 
@@ -188,3 +189,19 @@ def test_a_state_check_looks_at_the_same_few_fields_whatever_the_size_of_the_job
     small, large = CountedJob(0), CountedJob(10_000)
     assert {async_job_state(job, 1040) for job in (small, large)} == {"accepted"}
     assert small.reads == large.reads <= 8
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"gate": "pass", "state": "accounted", "accepted": 1, "unowned": []}, []),
+        ({"gate": "fail", "state": "investigate", "accepted": 0, "unowned": []}, ["no job was accepted"]),
+        ({"gate": "fail", "state": "empty", "accepted": 0, "unowned": []}, ["no job was accepted"]),
+        ({"gate": "fail", "state": "invalid", "accepted": 2, "unowned": []}, ["the books contradict"]),
+        ({"gate": "fail", "state": "investigate", "accepted": 2, "unowned": ["a", "b"]}, ["nobody answers"]),
+    ],
+)
+def test_a_gate_that_fails_always_says_why(document: dict[str, Any], said: list[str]) -> None:
+    told = why_the_gate_fails(document)
+    assert len(told) == len(said)
+    assert all(line.startswith(beginning) for line, beginning in zip(told, said, strict=True))

@@ -22,6 +22,13 @@ RUN_FAILED = declare(
     "a Dagster run was not launched, failed or was canceled; what jobs came to stands in the ledger",
     "serve the home with `receipts up`, open the run in the web UI and read its log, then repeat",
 )
+RUN_UNFINISHED = declare(
+    "RUN.UNFINISHED.v1",
+    Remedy.RETRY,
+    "the services answer, and what was waited for did not come to its end in time",
+    "serve the home with `receipts up` and open its runs in the web UI, or read the logs in the home's"
+    " dagster folder; what was accepted goes on meanwhile",
+)
 ALERT_UNKNOWN = declare(
     "ALERT.UNKNOWN.v1",
     Remedy.FIX_INPUT,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from itertools import accumulate
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -21,6 +22,7 @@ from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
 # Of a thousand jobs nearly all are read and settled; every other outcome is among them.
 ORDINARY = ("plain",) * 17 + ("rejected", "expired", "canceled")
 ROUND = 1_000
+MANY = 10_000
 APART_US = 1_000
 COPIED = (
     tables.jobs,
@@ -62,27 +64,47 @@ def bulk_ledger(folder: Path, jobs: int) -> Path:
 
 def add_jobs(path: Path, jobs: int, first: int) -> None:
     """Add copies numbered from `first` on."""
-    with closing(sqlite3.connect(path)) as connection:
-        for pragma in ("journal_mode=WAL", "synchronous=OFF", "cache_size=-400000", "temp_store=MEMORY"):
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        journal = "OFF" if jobs > MANY else "WAL"
+        for pragma in (
+            f"journal_mode={journal}",
+            "synchronous=OFF",
+            "cache_size=-400000",
+            "temp_store=MEMORY",
+        ):
             connection.execute(f"PRAGMA {pragma}")
+        connection.execute("BEGIN")
         made = dict(connection.execute("SELECT name, job_id FROM made"))
-        connection.execute("CREATE TEMP TABLE copies (k INTEGER PRIMARY KEY, source TEXT, job_id TEXT)")
-        rows = ((k, made[name], f"job_{k:026d}") for k, name in _plan(jobs, first, sorted(made)))
-        connection.executemany("INSERT INTO copies VALUES (?, ?, ?)", rows)
-        newest = connection.execute("SELECT max(seq) FROM events").fetchone()[0]
-        for table in COPIED:
-            connection.execute(_copy(table))
-        connection.execute(
-            "CREATE TEMP TABLE newest AS"
-            " SELECT job_id, max(seq) AS seq FROM events WHERE seq > ? GROUP BY job_id",
-            [newest],
-        )
-        for name in ("jobs", "object_checks"):
+        told = dict(
             connection.execute(
-                f"UPDATE {name} SET latest_seq = newest.seq FROM newest WHERE {name}.job_id = newest.job_id"
+                "SELECT job_id, count(*) FROM events WHERE job_id IN (SELECT job_id FROM made) GROUP BY job_id"
             )
-        connection.commit()
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        )
+        newest = connection.execute("SELECT max(seq) FROM events").fetchone()[0]
+        connection.execute(
+            "CREATE TEMP TABLE copies (k INTEGER PRIMARY KEY, source TEXT, job_id TEXT, latest INTEGER)"
+        )
+        plan = [(k, made[name]) for k, name in _plan(jobs, first, sorted(made))]
+        latest = accumulate((told[source] for _, source in plan), initial=newest)
+        next(latest)
+        rows = ((k, source, f"job_{k:026d}", seq) for (k, source), seq in zip(plan, latest, strict=True))
+        connection.executemany("INSERT INTO copies VALUES (?, ?, ?, ?)", rows)
+        with _without_indexes(connection, many=jobs > MANY):
+            for table in COPIED:
+                connection.execute(_copy(connection, table))
+        connection.execute("COMMIT")
+
+
+@contextmanager
+def _without_indexes(connection: sqlite3.Connection, *, many: bool) -> Iterator[None]:
+    """Build the indexes anew once the rows are there: of many rows sorted at once, which is far cheaper."""
+    wanted = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    indexes = connection.execute(wanted).fetchall() if many else []
+    for name, _ in indexes:
+        connection.execute(f"DROP INDEX {name}")
+    yield
+    for _, made_by in indexes:
+        connection.execute(made_by)
 
 
 def _plan(jobs: int, first: int, names: list[str]) -> Iterator[tuple[int, str]]:
@@ -92,29 +114,39 @@ def _plan(jobs: int, first: int, names: list[str]) -> Iterator[tuple[int, str]]:
         yield k, names[place] if place < len(names) else ORDINARY[place % len(ORDINARY)]
 
 
-def _copy(table: sa.Table) -> str:
+def _copy(connection: sqlite3.Connection, table: sa.Table) -> str:
     """Return the statement that copies a table's rows under the copies' ids, times apart."""
+    source = f"source_{table.name}"
+    connection.execute(
+        f"CREATE TEMP TABLE {source} AS SELECT * FROM {table.name} WHERE job_id IN (SELECT job_id FROM made)"
+    )
+    connection.execute(f"CREATE INDEX temp.of_{source} ON {source} (job_id)")
     numbered = [column for column in table.primary_key.columns if isinstance(column.type, sa.Integer)]
     left = {column.name for column in numbered if len(table.primary_key.columns) == 1} | {"written_in"}
     columns = [column for column in table.columns if column.name not in left]
-    shown = ", ".join(_copied(column) for column in columns)
+    naming = {column.name for column in columns if _names_its_job(connection, source, column)}
+    shown = ", ".join(_copied(column, names_job=column.name in naming) for column in columns)
     names = ", ".join(f'"{column.name}"' for column in columns)
     order = ", ".join(f"t.{column.name}" for column in table.primary_key.columns)
     return (
         f"INSERT INTO {table.name} ({names}) SELECT {shown} FROM copies AS c"
-        f" CROSS JOIN {table.name} AS t ON t.job_id = c.source ORDER BY c.k, {order}"
+        f" CROSS JOIN {source} AS t ON t.job_id = c.source ORDER BY c.k, {order}"
     )
 
 
-def _copied(column: sa.Column[object]) -> str:
+def _names_its_job(connection: sqlite3.Connection, source: str, column: sa.Column[object]) -> bool:
+    """Tell whether a row of the source names its job in this column; the others are copied as they are."""
+    query = f'SELECT max(instr("{column.name}", job_id)) FROM {source}'
+    return isinstance(column.type, sa.String | sa.JSON) and bool(connection.execute(query).fetchone()[0])
+
+
+def _copied(column: sa.Column[object], *, names_job: bool) -> str:
     own = f't."{column.name}"'
-    if column.name == "job_id":
-        return "c.job_id"
+    if column.name in ("job_id", "latest_seq"):
+        return {"job_id": "c.job_id", "latest_seq": "c.latest"}[column.name]
     if isinstance(column.type, UtcMicros):
         return f"{own} + c.k * {APART_US}"
-    if not isinstance(column.type, sa.String | sa.JSON):
-        return own
-    renamed = f"replace({own}, c.source, c.job_id)"
-    if column.name not in NAMES:
+    renamed = f"replace({own}, c.source, c.job_id)" if names_job else own
+    if column.name not in NAMES or not isinstance(column.type, sa.String):
         return renamed
     return f"CASE WHEN instr({own}, c.source) THEN {renamed} ELSE {own} || '-' || c.k END"

@@ -22,7 +22,7 @@ from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
 # Of a thousand jobs nearly all are read and settled; every other outcome is among them.
 ORDINARY = ("plain",) * 17 + ("rejected", "expired", "canceled")
 ROUND = 1_000
-MANY = 10_000
+MANY = 50_000
 APART_US = 1_000
 COPIED = (
     tables.jobs,
@@ -75,11 +75,8 @@ def add_jobs(path: Path, jobs: int, first: int) -> None:
             connection.execute(f"PRAGMA {pragma}")
         connection.execute("BEGIN")
         made = dict(connection.execute("SELECT name, job_id FROM made"))
-        told = dict(
-            connection.execute(
-                "SELECT job_id, count(*) FROM events WHERE job_id IN (SELECT job_id FROM made) GROUP BY job_id"
-            )
-        )
+        copied = "job_id IN (SELECT job_id FROM made)"
+        told = dict(connection.execute(f"SELECT job_id, count(*) FROM events WHERE {copied} GROUP BY job_id"))
         newest = connection.execute("SELECT max(seq) FROM events").fetchone()[0]
         connection.execute(
             "CREATE TEMP TABLE copies (k INTEGER PRIMARY KEY, source TEXT, job_id TEXT, latest INTEGER)"

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -16,9 +17,9 @@ import pyarrow as pa
 
 from receipt_pipeline.accounting.export_note import CHANGED_JOBS, ExportNote, Part
 from receipt_pipeline.accounting.exported import EXPORTED, TIME, ExportedTable, Renewal
-from receipt_pipeline.accounting.facts import Facts, read_facts
+from receipt_pipeline.accounting.facts import SETTLED_BY_ROWS, Facts, read_facts
 from receipt_pipeline.accounting.report_document import build_document
-from receipt_pipeline.accounting.reported import asking_report
+from receipt_pipeline.accounting.reported import asking_of_jobs, asking_report
 from receipt_pipeline.core.limits import ServiceLimits
 
 TIME_ZONE = "UTC"
@@ -83,8 +84,13 @@ def build_file(
         for refresh_no in range((base.refresh_no if base else 0) + 1, note.refresh_no + 1):
             _renew(connection, export, note, refresh_no)
         connection.execute("COMMIT")
-        with asking_report(connection, now=moment.now, buried=moment.buried) as asked:
-            facts = read_facts(asked, limits=limits, cutoff=cutoff)
+        with ExitStack() as asking:
+            asked = asking.enter_context(asking_report(connection, now=moment.now, buried=moment.buried))
+            in_question = None
+            if base is not None:
+                job_ids = _jobs_in_question(export, note, base)
+                in_question = asking.enter_context(asking_of_jobs(connection, job_ids, now=moment.now))
+            facts = read_facts(asked, limits=limits, cutoff=cutoff, in_question=in_question)
             document = build_document(asked, facts, standing_alerts=moment.alerts)
         connection.execute("BEGIN")
         if base is None:
@@ -129,6 +135,17 @@ def _renew(connection: duckdb.DuckDBPyConnection, export: Path, note: ExportNote
         connection.execute(f"INSERT INTO {table.name} SELECT {_shown(table)} FROM read_parquet(?)", [files])
     if moved:
         connection.execute("DROP TABLE moved")
+
+
+def _jobs_in_question(export: Path, note: ExportNote, base: Base) -> str:
+    """Return the query for the jobs that changed since the base, or of which it found something."""
+    renewals = range(base.refresh_no + 1, note.refresh_no + 1)
+    files = [file for no in renewals for file in _files(export, note.of_refresh(CHANGED_JOBS, no))]
+    listed = ", ".join(f"'{finding}'" for finding in SETTLED_BY_ROWS)
+    found = f"SELECT job_id FROM account_findings WHERE finding IN ({listed})"
+    quoted = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+    changed = [f"SELECT job_id FROM read_parquet([{quoted}])"] if files else []
+    return " UNION ".join([found, *changed])
 
 
 def _files(export: Path, parts: Sequence[Part]) -> list[str]:

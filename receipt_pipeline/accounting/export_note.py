@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from receipt_pipeline.accounting.exported import EXPORTED
+from receipt_pipeline.accounting.facts import questions_settled_by_rows
 from receipt_pipeline.core.errors import ReportFault
 from receipt_pipeline.core.reasons import REPORT_REBUILT
 from receipt_pipeline.ledger.changes import LedgerMark, mark_from
@@ -66,8 +67,8 @@ class ExportNote:
 
 
 def shape_of_report() -> str:
-    """Return a digest of the tables, columns, views and descriptions that this version writes."""
-    told = hashlib.sha256(str(FORMAT).encode())
+    """Return a digest of what this version writes: tables, columns, views, descriptions and findings."""
+    told = hashlib.sha256(f"{FORMAT} {questions_settled_by_rows()}".encode())
     for table in EXPORTED:
         told.update(f"{table.name} {table.names} {table.kinds}".encode())
     for entry in sorted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.findings import unbalanced_items
 from receipt_pipeline.ledger.findings_account import AccountSets, account_sets
 from receipt_pipeline.ledger.findings_divergence import held_divergence, unheld_divergence
-from receipt_pipeline.ledger.findings_effects import GIVEN_UP, effect_gaps
+from receipt_pipeline.ledger.findings_effects import GIVEN_UP, effect_gaps, overdue_effects
 from receipt_pipeline.ledger.findings_objects import (
     object_mismatch,
     object_without_success,
@@ -48,6 +49,9 @@ QUESTION_OF_FINDING: Mapping[str, frozenset[InvestigationKind]] = {
 FACT_FINDINGS = frozenset(
     {"missing_terminal", "success_without_object", "object_mismatch", "effect_gaps", "unbalanced_items"}
 )
+
+# Only a change of its own rows makes a job one of these, or no more; beside gaps that time alone makes.
+SETTLED_BY_ROWS = ("effect_gaps", "effects_given_up", "unbalanced_items", "divergent")
 
 Owned = Callable[[Mapping[str, Any]], bool]
 
@@ -120,6 +124,7 @@ def read_facts(
     limits: ServiceLimits,
     cutoff: dt.datetime | None = None,
     tenant: str | None = None,
+    in_question: LedgerTransaction | None = None,
 ) -> Facts:
     """Read the account's facts as of now, or as of a cutoff, in the caller's one snapshot.
 
@@ -127,6 +132,8 @@ def read_facts(
 
     Args:
         tenant: whose account it is; None for the account of the whole ledger, as a copy always is.
+        in_question: shows only the jobs that changed since an account that was made before, or had a
+            finding in it; only of these is asked what a job's own rows settle. None to ask of all.
     """
     assert tenant is None or not isinstance(tx, CopiedLedger)
     scope = read_scope(tx, tenant)
@@ -135,18 +142,18 @@ def read_facts(
     unresolved = tuple(job_id for job_id, _ in found.unresolved if scope.shows_job(job_id))
     unanswered = {
         job_id: count
-        for job_id, count in _unanswered_items(tx, found.as_of).items()
+        for job_id, count in (_unanswered_items(tx, found.as_of) if found.unresolved_items else {}).items()
         if scope.shows_job(job_id)
     }
-    gaps = effect_gaps(tx).rows
+    settled, gaps = _settled_by_its_rows(tx, in_question)
     standing = _ids([row for row in gaps if row["fault"] != GIVEN_UP])
     listed = {
         "effect_gaps": _ids(gaps),
-        "unbalanced_items": _ids(unbalanced_items(tx).rows),
+        "unbalanced_items": _ids(unbalanced_items(settled).rows),
         "success_without_object": _ids(success_without_object(tx).rows),
         "object_without_success": _ids(object_without_success(tx).rows, "object_key"),
         "object_mismatch": _ids(object_mismatch(tx).rows),
-        "divergent": _ids(held_divergence(tx).rows + unheld_divergence(tx).rows),
+        "divergent": _ids(held_divergence(tx).rows + unheld_divergence(settled).rows),
     }
     for name, ids in listed.items():
         shows = scope.shows_key if name == "object_without_success" else scope.shows_job
@@ -172,6 +179,29 @@ def read_facts(
         questions=questions,
         open_findings=_open_findings(findings, questions, now=snapshot.as_of, limits=limits),
     )
+
+
+def _settled_by_its_rows(
+    tx: LedgerTransaction, in_question: LedgerTransaction | None
+) -> tuple[LedgerTransaction, list[dict[str, Any]]]:
+    """Return whom to ask what a job's own rows settle, and the gaps of effects, some of which time makes."""
+    if in_question is None:
+        return tx, effect_gaps(tx).rows
+    return in_question, [*effect_gaps(in_question).rows, *overdue_effects(tx).rows]
+
+
+@functools.cache
+def questions_settled_by_rows() -> tuple[str, ...]:
+    """Return the texts of what is asked of jobs in question only: once they change, all jobs are asked."""
+    texts: list[str] = []
+
+    def note_down(text: str) -> list[list[Any]]:
+        texts.append(text)
+        return []
+
+    nobody = CopiedLedger(note_down, now=dt.datetime.fromtimestamp(0, dt.UTC))
+    effect_gaps(nobody), unbalanced_items(nobody), unheld_divergence(nobody)
+    return tuple(texts)
 
 
 def _balance(tx: LedgerTransaction, limits: ServiceLimits, cutoff: dt.datetime | None) -> AccountSets:

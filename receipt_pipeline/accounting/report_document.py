@@ -26,7 +26,7 @@ from receipt_pipeline.ledger.tables import attempts, jobs
 from receipt_pipeline.ledger.tenant_scope import TenantScope
 
 MICROS_PER_S = 1_000_000
-IDS_BATCH_MAX = 1_000
+IDS_BATCH_MAX = 10_000
 
 
 def report_document(

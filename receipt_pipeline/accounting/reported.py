@@ -10,11 +10,12 @@ from typing import Any
 import duckdb
 import sqlalchemy as sa
 
-from receipt_pipeline.accounting.exported import EXPORTED, ExportedTable, exported_name
+from receipt_pipeline.accounting.exported import EXPORTED, ExportedTable, Renewal, exported_name
 from receipt_pipeline.ledger.copied_ledger import CopiedLedger
 from receipt_pipeline.ledger.effect_tables import tombstones
 
 ASKED = "asked"
+SOME = "asked_of_some"
 
 
 @contextmanager
@@ -34,6 +35,37 @@ def asking_report(
         yield CopiedLedger(lambda text: connection.execute(text).fetchall(), now=now)
         connection.execute(f"USE {place}")
         connection.execute(f"DETACH {ASKED}")
+    finally:
+        connection.close()
+
+
+@contextmanager
+def asking_of_jobs(
+    report: duckdb.DuckDBPyConnection, job_ids: str, *, now: dt.datetime
+) -> Iterator[CopiedLedger]:
+    """Let the rows of some jobs stand for the ledger: those tables alone whose rows are renewed by job.
+
+    Args:
+        job_ids: a query of the report for the ids of the jobs.
+    """
+    connection = report.cursor()
+    try:
+        [(name,)] = connection.execute("SELECT current_database()").fetchall()
+        place = f'"{name}".main'
+        connection.execute(f"ATTACH ':memory:' AS {SOME}")
+        connection.execute(f"CREATE TABLE {SOME}.main.asked_jobs AS {job_ids}")
+        connection.execute(f"USE {SOME}.main")
+        for table in EXPORTED:
+            if table.renewal is Renewal.BY_JOB:
+                shown = ", ".join(_as_in_ledger(table, column) for column in table.source.columns)
+                source = f'{place}."{table.name}"'
+                # By row number, or every column of every row would be read to compare one of them.
+                rows = f"SELECT rowid FROM {source} WHERE job_id IN (SELECT job_id FROM asked_jobs)"
+                made = f'CREATE TABLE "{table.source.name}" AS SELECT {shown} FROM {source}'
+                connection.execute(f"{made} WHERE rowid IN ({rows})")
+        yield CopiedLedger(lambda text: connection.execute(text).fetchall(), now=now)
+        connection.execute(f"USE {place}")
+        connection.execute(f"DETACH {SOME}")
     finally:
         connection.close()
 

@@ -39,6 +39,17 @@ def effect_gaps(tx: LedgerTransaction) -> Finding:
     )
 
 
+def overdue_effects(tx: LedgerTransaction) -> Finding:
+    """Find the gaps that time alone brings about; every other comes and goes with a change of its job."""
+    return find(
+        tx,
+        name="overdue_effects",
+        meaning="no required effect is overdue",
+        query=_overdue(),
+        parameters={"now": tx.now()},
+    )
+
+
 @functools.cache
 def _effect_gaps() -> Query:
     gaps = sa.union_all(

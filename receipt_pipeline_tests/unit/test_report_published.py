@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import select, update
 
+from receipt_pipeline.accounting import export
 from receipt_pipeline.accounting.build import JSON_COLUMNS
 from receipt_pipeline.accounting.charts import chart_png, figures_table
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
@@ -31,9 +32,10 @@ from receipt_pipeline.core.reasons import REPORT_NONE, REPORT_SQL
 from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.investigations import InvestigationKind
+from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.object_records import ObjectOutcome, record_object_check
 from receipt_pipeline.ledger.tables import jobs
-from receipt_pipeline_tests.builders import an_accepted_job
+from receipt_pipeline_tests.builders import LIMITS, an_accepted_job
 from receipt_pipeline_tests.fakes.accounted_home import (
     a_job_in_every_state,
     a_question,
@@ -43,6 +45,7 @@ from receipt_pipeline_tests.fakes.accounted_home import (
 )
 from receipt_pipeline_tests.fakes.effects_home import a_stored_success, effects_home, rows_of
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fakes.report_rows import built_whole, everything_in, refreshes
 
 VIEWS = (
     "job_report",
@@ -338,3 +341,23 @@ def test_open_questions_are_shown_with_their_owner_and_whether_they_are_overdue(
     assert [row["investigation_id"] for row in gate.offenders] == [question]
     found = run_query(accountant, gate.query_text)
     assert [row["investigation_id"] for row in found] == [question]
+
+
+def test_a_refresh_finds_what_time_alone_brings_and_keeps_what_is_wrong_with_jobs_that_rest(
+    services: EffectServices, accountant: Accountant, clock: FakeClock, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(export, "RENEWED_SHARE_MAX", 1_000)
+    late, odd = (a_stored_success(services, key=key)["job_id"] for key in ("late", "odd"))
+    assert publish_report(accountant).document["effect_gaps"] == []
+    with services.ledger.transaction() as tx:
+        tx.execute(update(jobs).where(jobs.c.job_id == odd).values(items_requested=7))
+        append_event(tx, EventKind.REPLAYED, job_id=odd)
+    clock.advance(LIMITS.effect_deadline_s + 1)
+    for key in ("another", "and another"):
+        an_accepted_job(services.ledger, key=key)
+        assert publish_report(accountant).document["effect_gaps"] == sorted([late, odd])
+        found = "SELECT job_id FROM account_findings WHERE finding = 'unbalanced_items'"
+        with reading_report(accountant.published) as report:
+            assert report.execute(found).fetchall() == [(odd,)]
+    assert refreshes(accountant) == 2
+    assert everything_in(accountant.published) == built_whole(accountant, tmp_path / "anew")

@@ -141,9 +141,7 @@ def read_facts(
     found = _balance(tx, limits, cutoff)
     unresolved = tuple(job_id for job_id, _ in found.unresolved if scope.shows_job(job_id))
     unanswered = {
-        job_id: count
-        for job_id, count in (_unanswered_items(tx, found.as_of) if found.unresolved_items else {}).items()
-        if scope.shows_job(job_id)
+        job_id: count for job_id, count in _unanswered_items(tx, found).items() if scope.shows_job(job_id)
     }
     settled, gaps = _settled_by_its_rows(tx, in_question)
     standing = _ids([row for row in gaps if row["fault"] != GIVEN_UP])
@@ -236,8 +234,10 @@ def _ids(rows: list[dict[str, Any]], name: str = "job_id") -> list[str]:
     return sorted({str(row[name]) for row in rows})
 
 
-def _unanswered_items(tx: LedgerTransaction, as_of: dt.datetime) -> dict[str, int]:
+def _unanswered_items(tx: LedgerTransaction, found: AccountSets) -> dict[str, int]:
     """Count the unresolved items of closed jobs per job, unless a decision about them is recorded."""
+    if not found.unresolved_items:
+        return {}
     decided = exists(
         select(investigations.c.investigation_id)
         .where(investigations.c.job_id == items.c.job_id)
@@ -249,7 +249,7 @@ def _unanswered_items(tx: LedgerTransaction, as_of: dt.datetime) -> dict[str, in
         .join(jobs, jobs.c.job_id == items.c.job_id)
         .where(items.c.item_class == ItemClass.UNRESOLVED)
         .where(jobs.c.state.in_(sorted(TERMINAL_STATES)))
-        .where(jobs.c.submitted_at <= as_of)
+        .where(jobs.c.submitted_at <= found.as_of)
         .where(~decided)
         .group_by(items.c.job_id)
     )

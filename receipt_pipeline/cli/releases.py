@@ -18,7 +18,15 @@ def list_all(as_json: bool = typer.Option(False, "--json", help="Print one JSON 
     if as_json:
         print_json(rows)
         return
-    columns = ["name", "aliases", "release_id", "risk_model_digest", "policy_revision", "retired_at"]
+    columns = [
+        "name",
+        "aliases",
+        "release_id",
+        "risk_model_digest",
+        "policy_revision",
+        "review_rate_ppm",
+        "retired_at",
+    ]
     print_table(rows, columns)
 
 

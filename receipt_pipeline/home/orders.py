@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from receipt_pipeline.chain.release import shipped_releases
+from receipt_pipeline.chain.artefact import artefact_path
+from receipt_pipeline.chain.policy import load_policy
+from receipt_pipeline.chain.release import POLICIES_FOLDER, shipped_releases
 from receipt_pipeline.core.envelope import DEFAULT_RELEASE
-from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
+from receipt_pipeline.core.errors import IdentityMismatch, InputRefused, NotAllowed, NotFound
 from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.core.principals import Role, require
 from receipt_pipeline.core.reasons import (
@@ -111,9 +113,21 @@ class Orders(Passes):
     # Releases.
 
     def releases(self) -> list[dict[str, Any]]:
-        """Return every release with the aliases that point at it."""
+        """Return every release with the aliases that point at it and the review rate its policy states.
+
+        The rate is that of genuine receipts, in parts per million; None where the policy states none or
+        is not here.
+        """
         with self.ledger.reading() as tx:
-            return list_releases(tx)
+            rows = list_releases(tx)
+        return [row | {"review_rate_ppm": self._review_rate_ppm(row["policy_revision"])} for row in rows]
+
+    def _review_rate_ppm(self, revision: str) -> int | None:
+        try:
+            policy = load_policy(artefact_path(self.settings.shipped / POLICIES_FOLDER, revision), revision)
+        except IdentityMismatch:
+            return None
+        return policy.review_rate_ppm or None
 
     def release_named(self, name: str) -> str:
         """Return the id of a shipped release by its template's alias or name."""

@@ -2,7 +2,7 @@
 
 Run as `python -m receipt_pipeline.training.train_calibrated --texts FOLDER`; needs the extra `train`.
 No forged receipt enters, and no text that `--kept` names; what a copied figure is worth is measured on
-every genuine scan of the folder.
+drawn receipts into which figures were pasted, so that no evaluated scan enters either.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from receipt_pipeline.core.calibration import reliability
 from receipt_pipeline.training.content import Content, draw_content
 from receipt_pipeline.training.forge import forge
 from receipt_pipeline.training.genuine_texts import GenuineText, content_of_text, read_genuine_texts
-from receipt_pipeline.training.picture_weight import PictureWeight, weigh_copies
+from receipt_pipeline.training.picture_weight import PictureWeight, weigh_copies, weigh_drawn_copies
 from receipt_pipeline.training.tamper import tamper
 from receipt_pipeline.training.text_reading import read_without_picture
 from receipt_pipeline.training.train_risk_model import (
@@ -50,6 +50,7 @@ ALTERED_PER_TEXT = 10
 # A genuine text says more of real receipts than a drawn one, and there are fewer of them.
 TEXT_WEIGHT, DRAWN_WEIGHT = 1.5, 0.5
 PENALTY_INVERSE = 0.1
+COPIES_DRAWN = 100
 SPEAKS_FOR_GENUINE_V2 = SPEAKS_FOR_GENUINE | {"numbers_agreeing"}
 # The picture features are not learned from receipts that were never drawn as pictures.
 OF_PICTURES = frozenset({"figures_copied", "noise_outlier", "baseline_outlier"})
@@ -252,17 +253,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--texts", type=Path, help="folder of genuine receipts in the form of SROIE")
     parser.add_argument("--kept", type=Path, help="labels.csv of an evaluation, none of which is learned")
+    parser.add_argument(
+        "--copies",
+        choices=("drawn", "scans"),
+        default="drawn",
+        help="where the weight of a copied figure is measured: drawn receipts, or the scans of --texts",
+    )
     parser.add_argument("--drawn", type=int, default=4000)
     parser.add_argument("--name", default="2027-01")
     parser.add_argument("--chain", default=CHAIN, help="whose fields and features are learned from")
     parser.add_argument("--models", type=Path, default=Path("data/models"))
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(arguments)
+    if options.texts and not options.kept:
+        sys.stderr.write("without --kept every genuine text is learned, those of an evaluation too\n")
     kept = kept_for_evaluation(options.kept) if options.kept else set()
     texts = read_genuine_texts(options.texts, without=kept) if options.texts else []
     examples = gather(texts, drawn=options.drawn, processes=options.processes, chain=options.chain)
     from_texts = "; genuine SROIE texts (CC BY 4.0), altered by program" if texts else ""
-    copies = weigh_copies(options.texts, seed=SEED) if options.texts else None
+    if options.copies == "drawn":
+        copies = weigh_drawn_copies(COPIES_DRAWN, seed=SEED)
+    else:
+        copies = weigh_copies(options.texts, seed=SEED) if options.texts else None
     document = learn_calibrated(
         examples, name=options.name, source=f"drawn receipts{from_texts}", copies=copies, chain=options.chain
     )

@@ -12,10 +12,11 @@ from receipt_pipeline.chain.extract import extract_fields
 from receipt_pipeline.chain.risk import CALIBRATED_KIND, load_risk_model
 from receipt_pipeline.core.calibration import reliability
 from receipt_pipeline.core.canonical import canonical_json
+from receipt_pipeline.training import train_calibrated
 from receipt_pipeline.training.content import draw_content
 from receipt_pipeline.training.forge import CLOCK, MONEY, REST, forge
 from receipt_pipeline.training.genuine_texts import GenuineText, content_of_text, read_genuine_texts
-from receipt_pipeline.training.picture_weight import PictureWeight
+from receipt_pipeline.training.picture_weight import PictureWeight, weigh_drawn_copies
 from receipt_pipeline.training.train_calibrated import (
     Example,
     draw_example,
@@ -96,6 +97,26 @@ def test_the_model_is_learned_the_same_twice_and_says_how_calibrated_it_is(tmp_p
     assert model.slope == document["calibration"]["slope"] != 1.0
     weight = model.slope * model.coef[model.features.index("figures_copied")]
     assert weight == pytest.approx(copies.log_odds, abs=1e-3)
+
+
+def test_a_copied_figure_is_weighed_on_drawn_pages_alone() -> None:
+    weight = weigh_drawn_copies(6, seed=3)
+    assert weight == weigh_drawn_copies(6, seed=3)
+    assert (weight.genuine, weight.genuine_found) == (6, 0)
+    assert 1 <= weight.pasted_found <= weight.pasted <= 6
+    assert weight.log_odds > 0
+
+
+def test_learning_texts_without_saying_which_are_kept_is_remarked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_calibrated, "gather", lambda texts, **given: examples())
+    monkeypatch.setattr(train_calibrated, "COPIES_DRAWN", 1)
+    truth_file(tmp_path, "free")
+    assert train_calibrated.main(["--texts", str(tmp_path), "--models", str(tmp_path / "models")]) == 0
+    told = capsys.readouterr()
+    assert "without --kept" in told.err
+    assert json.loads(told.out)["contract"] == "receipt-features/v3"
 
 
 def test_examples_depend_on_their_number_alone() -> None:

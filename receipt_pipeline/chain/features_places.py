@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 # Malaysian company register: seven digits, led by zeros, and the letter that their weighted sum gives.
-# The eleventh letter, P, was seen with two different sums and so proves nothing.
+# The eleventh letter, P, was seen once and with another sum than the one left for it, so it proves nothing.
 REGISTERED = re.compile(r"\(? ?(?<!\d)(\d{5,7}) ?- ?([A-Z])\b(?!-)")
 REGISTER_WEIGHTS = (8, 7, 6, 5, 4, 3, 2)
 REGISTER_LETTERS = {1: "K", 2: "M", 3: "U", 4: "H", 5: "V", 6: "T", 7: "D", 8: "X", 9: "A", 10: "W"}

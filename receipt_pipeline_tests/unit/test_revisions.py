@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from receipt_pipeline.chain.revisions import carried_chains, chain_named, chain_
 from receipt_pipeline.chain.risk import load_risk_model
 from receipt_pipeline.chain.stages import Chain, bind_stages, chain_revision
 from receipt_pipeline.core.errors import IdentityMismatch
+from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
+from receipt_pipeline.core.submitted import EarlierItem, Submitted
 from receipt_pipeline_tests.fakes.scripted_ocr import ScriptedOcr
 from receipt_pipeline_tests.suite_results import PROJECT
 
@@ -101,6 +104,27 @@ def test_the_second_chain_keeps_its_outcomes_to_the_byte(receipt: str) -> None:
     chain = loaded("chain-v2", "2026-12", text.split("|"))
     outcome = chain.classify(blank_picture(), duplicate_bytes=False, on_page=lambda: None)
     assert outcome.outcome_digest == OUTCOMES_V2[receipt]
+
+
+def test_the_third_chain_reviews_a_rescan_and_names_the_item_that_it_repeats() -> None:
+    text, _ = RECEIPTS_AND_OUTCOMES_V1["plain"]
+    chain = loaded("chain-v3", "2027-01", text.split("|"))
+
+    def judged(submitted: Submitted) -> ItemOutcome:
+        return chain.classify(
+            blank_picture(), duplicate_bytes=False, on_page=lambda: None, submitted=submitted
+        )
+
+    accepted_at = datetime(2018, 3, 20, 8, tzinfo=UTC)
+    first = judged(Submitted(accepted_at))
+    assert (first.decision, first.reasons) == (Decision.CLEAR, ())
+    earlier = EarlierItem("item-1", first.fields, first.evidence["scan_print"])
+    again = judged(Submitted(accepted_at, (earlier,)))
+    assert (again.decision, again.reasons) == (Decision.REVIEW, ("DUPLICATE.PICTURE.v1",))
+    assert again.evidence["near_duplicate_of"] == "item-1"
+    assert judged(Submitted(datetime(2018, 3, 1, tzinfo=UTC))).reasons == ("DATE.AFTER_SUBMISSION.v1",)
+    assert judged(Submitted(datetime(2039, 3, 1, tzinfo=UTC))).reasons == ("DATE.TOO_OLD.v1",)
+    assert judged(Submitted(accepted_at)).outcome_digest == first.outcome_digest
 
 
 def test_every_carried_chain_has_a_name_and_a_revision_of_its_own() -> None:

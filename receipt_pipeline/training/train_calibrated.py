@@ -271,10 +271,11 @@ def main(arguments: list[str] | None = None) -> int:
     texts = read_genuine_texts(options.texts, without=kept) if options.texts else []
     examples = gather(texts, drawn=options.drawn, processes=options.processes, chain=options.chain)
     from_texts = "; genuine SROIE texts (CC BY 4.0), altered by program" if texts else ""
+    copies: PictureWeight | None = None
     if options.copies == "drawn":
         copies = weigh_drawn_copies(COPIES_DRAWN, seed=SEED)
-    else:
-        copies = weigh_copies(options.texts, seed=SEED) if options.texts else None
+    elif options.texts:
+        copies = weigh_copies(options.texts, seed=SEED)
     document = learn_calibrated(
         examples, name=options.name, source=f"drawn receipts{from_texts}", copies=copies, chain=options.chain
     )

@@ -28,6 +28,7 @@ SHIPPED = PROJECT / "data"
 REVISIONS = {
     "chain-v1": "sha256:68f021f04f4250aaf98afe1f1807354b9f2ac030ee3e7c46f64c634e1ef42365",
     "chain-v2": "sha256:f4bc3e3e72415391db90c14bdbb32ac1a87d8d4aee51c14729df48e3d3c30c61",
+    "chain-v3": "sha256:48b6357e2cd9754ee40078afe1b315417fdc45a49bbe961bcc281240d3f20253",
 }
 RECEIPTS_AND_OUTCOMES_V1 = {
     "plain": (

@@ -7,8 +7,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.done
-# One more than CI has cores: the tests with processes of their own wait much of their time.
-WORKERS ?= 3
+WORKERS ?= 2
 RESULTS := .test-results.json
 
 help: ## show the targets

@@ -10,11 +10,10 @@ from itertools import combinations
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
 
 from receipt_pipeline.chain.extract_rows import build_rows
 from receipt_pipeline.chain.features_book import MoneyBook
-from receipt_pipeline.chain.values import DecodedScan, Reading, TextLine
+from receipt_pipeline.chain.values import DecodedScan, Grey, Reading, TextLine
 
 FIGURE = re.compile(r"\d")
 LINE_HEIGHT_PX_MIN = 8
@@ -32,8 +31,6 @@ GLYPHS_OF_SIZE_MAX = 200
 OUTLIERS_NEED_LINES = 6
 NOISE_LEVELS_FLOOR = 0.3
 GROUND_PX_MIN = 40
-
-Grey = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from receipt_pipeline.chain.features_clock import CLOCK
-from receipt_pipeline.chain.values import DecodedScan, Reading, ReceiptFields, TextLine
+from receipt_pipeline.chain.values import DecodedScan, Grey, Reading, ReceiptFields, TextLine
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.submitted import EarlierItem
 
@@ -33,8 +33,6 @@ NUMBERS_ENOUGH = 4
 # Measured on rescans made by program and on all pairs of real receipts; see the model card.
 LAYOUT_APART_MAX = 0.4
 NUMBERS_SHARED_MIN = 0.5
-
-Grey = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)

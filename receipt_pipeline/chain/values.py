@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from receipt_pipeline.core.item_outcome import Decision
 
+# Grey levels of a page: (height_px, width_px) uint8, row 0 at the top.
+Grey = NDArray[np.uint8]
+
 
 @dataclass(frozen=True, slots=True)
 class Page:

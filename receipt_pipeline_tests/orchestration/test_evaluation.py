@@ -121,13 +121,18 @@ def test_what_was_allowed_despite_its_measures_is_recorded_only_with_what_it_all
     assert recorded(opened, EventKind.WORSE_RELEASE_ALLOWED) == []
 
 
+def alter_kept(page: Path) -> None:
+    """Alter the kept document that an evaluation's page shows."""
+    kept = page.with_suffix(".json")
+    kept.write_bytes(kept.read_bytes() + b" ")
+
+
 def test_nothing_is_kept_of_an_evaluation_that_has_only_an_altered_one_to_compare_with(
     opened: OpenedHome, answers: dict[str, bool]
 ) -> None:
     services = opened.services
     services.evaluate_release(APPROVED)
-    kept = services.evaluation_page(APPROVED).with_suffix(".json")
-    kept.write_bytes(kept.read_bytes() + b" ")
+    alter_kept(services.evaluation_page(APPROVED))
     with pytest.raises(NotAllowed) as refused:
         services.evaluate_release(CANDIDATE)
     assert refused.value.reason.code == "EVALUATION.ALTERED.v1"
@@ -154,8 +159,7 @@ def test_an_evaluation_whose_document_was_altered_decides_nothing(
 ) -> None:
     services = opened.services
     services.evaluate_release(CANDIDATE)
-    kept = services.evaluation_page(CANDIDATE).with_suffix(".json")
-    kept.write_bytes(kept.read_bytes() + b" ")
+    alter_kept(services.evaluation_page(CANDIDATE))
     with pytest.raises(NotAllowed) as refused:
         services.approve_release(CANDIDATE)
     assert refused.value.reason.code == "EVALUATION.ALTERED.v1"

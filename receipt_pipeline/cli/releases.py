@@ -7,6 +7,17 @@ import typer
 from receipt_pipeline.cli.answers import answering, people, print_json, print_table
 from receipt_pipeline.cli.opening import services
 
+SHOWN_FIGURES = (
+    "strict_micro_f1",
+    "normalised_micro_f1",
+    "risk_auc_pictures",
+    "cleared_share",
+    "cleared_wrong_share",
+    "cleared_wrong_upper95",
+    "cleared_forged_share",
+    "cleared_forged_upper95",
+)
+
 room = typer.Typer(no_args_is_help=True, help="List, approve, promote and retire releases.")
 
 
@@ -46,7 +57,7 @@ def evaluate(name: str = typer.Argument(..., help="Name of a shipped release."))
     """Evaluate a release on the labelled scans of RECEIPTS_EVALUATION_SET; prints where the page lies."""
     opened = services()
     figures = opened.evaluate_release(name)["figures"]
-    for measure in ("strict_micro_f1", "normalised_micro_f1", "risk_auc_pictures", "cleared_share"):
+    for measure in SHOWN_FIGURES:
         people.print(f"{measure:24} {figures[measure]}")
     people.print(str(opened.evaluation_page(name)))
 

@@ -48,6 +48,7 @@ def chain_evaluation(
         "risk_auc_pictures",
         "cleared_share",
         "cleared_wrong_share",
+        "cleared_forged_share",
     )
     return dg.MaterializeResult(
         metadata={

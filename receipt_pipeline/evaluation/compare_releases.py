@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from receipt_pipeline.evaluation.risk_measures import roc_auc
+from receipt_pipeline.evaluation.risk_pictures import DECIDING_FIELDS
 
 RESAMPLES = 400
 SEED = 1
-# Five measures are asked at once: each at 1 % two-sided keeps the chance of a false alarm below 3 %.
+# Six measures are asked at once: each at 1 % two-sided keeps the chance of a false alarm to 3 %.
 TAIL = 0.005
 
 Item = Mapping[str, Any]
@@ -111,8 +112,22 @@ def _cleared_share(items: Sequence[Item]) -> float:
 
 
 def _cleared_right_share(items: Sequence[Item]) -> float:
+    return 1.0 - _share_of_cleared(items, _misread)
+
+
+def _cleared_genuine_share(items: Sequence[Item]) -> float:
+    return 1.0 - _share_of_cleared(items, lambda item: bool(item["forged"]))
+
+
+def _share_of_cleared(items: Sequence[Item], counted: Callable[[Item], bool]) -> float:
     cleared = [item for item in items if item["decision"] == "clear"]
-    return 1.0 - sum(bool(item["wrong"]) for item in cleared) / max(1, len(cleared))
+    return sum(counted(item) for item in cleared) / max(1, len(cleared))
+
+
+def _misread(item: Item) -> bool:
+    # Asked of the fields, so that a document kept before `wrong` was split is compared alike.
+    values = [item["fields"][field] for field in DECIDING_FIELDS]
+    return any(value is not None and not value["normalised"] for value in values)
 
 
 MEASURES: Mapping[str, Callable[[Sequence[Item]], float]] = {
@@ -121,4 +136,5 @@ MEASURES: Mapping[str, Callable[[Sequence[Item]], float]] = {
     "risk_auc": _risk_auc,
     "cleared_share": _cleared_share,
     "cleared_right_share": _cleared_right_share,
+    "cleared_genuine_share": _cleared_genuine_share,
 }

@@ -62,15 +62,25 @@ def auc_figures(name: str, risks: Mapping[str, float], truth: Mapping[str, bool]
 
 
 def decision_figures(judged: Sequence[JudgedScan]) -> dict[str, Any]:
-    """Return how much is cleared, and how much of that wrongly, with the exact upper bound."""
+    """Return how much is cleared, how much of that is misread, and how much of it is forged.
+
+    `cleared_wrong` counts cleared scans, forged or not, whose total or day was misread (normalised);
+    `cleared_forged` counts cleared forgeries, however well they were read. A scan may be in both.
+    """
     genuine = [one for one in judged if not one.scan.forged]
     cleared = [one for one in judged if one.cleared]
-    wrong = sum(one.wrong for one in cleared)
     return {
         "cleared": len(cleared),
         "cleared_share": round(sum(one.cleared for one in genuine) / max(1, len(genuine)), RISK_DIGITS),
-        "cleared_wrong": wrong,
-        "cleared_wrong_forged": sum(one.scan.forged for one in cleared),
-        "cleared_wrong_share": round(wrong / max(1, len(cleared)), RISK_DIGITS),
-        "cleared_wrong_upper95": round(share_upper95(wrong, len(cleared)), RISK_DIGITS),
+        **_counted("cleared_wrong", sum(one.misread for one in cleared), len(cleared)),
+        **_counted("cleared_forged", sum(one.scan.forged for one in cleared), len(cleared)),
+    }
+
+
+def _counted(name: str, count: int, of: int) -> dict[str, Any]:
+    """Return a count, its share and the exact upper bound of the share."""
+    return {
+        name: count,
+        f"{name}_share": round(count / max(1, of), RISK_DIGITS),
+        f"{name}_upper95": round(share_upper95(count, of), RISK_DIGITS),
     }

@@ -55,11 +55,14 @@ class JudgedScan:
         return strict_fields(fields_of(self.outcome.fields))
 
     @property
+    def misread(self) -> bool:
+        """Tell whether its total or day, normalised, is not what the picture shows; forged or not."""
+        return any(not self._right(field, self.scan.truth[field]) for field in DECIDING_FIELDS)
+
+    @property
     def wrong(self) -> bool:
         """Tell whether clearing it would be a mistake: it is forged, or its day or total is misread."""
-        return self.scan.forged or any(
-            not self._right(field, self.scan.truth[field]) for field in DECIDING_FIELDS
-        )
+        return self.scan.forged or self.misread
 
     def _right(self, field: str, truth: str | None) -> bool:
         if truth is None:

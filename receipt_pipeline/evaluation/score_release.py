@@ -13,7 +13,7 @@ from receipt_pipeline.evaluation.figures import decision_figures, field_figures,
 from receipt_pipeline.evaluation.risk_pictures import JudgedScan, LabelledScan
 from receipt_pipeline.evaluation.score_fields import FIELDS, normalised_value
 
-DOCUMENT_KIND = "receipt-evaluation/v1"
+DOCUMENT_KIND = "receipt-evaluation/v2"
 DIGITS = 4
 
 
@@ -97,7 +97,7 @@ def confusion(judged: Sequence[JudgedScan]) -> dict[str, dict[str, int]]:
     """Return the number of scans by truth and decision; `misread` is genuine with a wrong total or day."""
     table: dict[str, Counter[str]] = {"genuine": Counter(), "misread": Counter(), "forged": Counter()}
     for one in judged:
-        truth = "forged" if one.scan.forged else "misread" if one.wrong else "genuine"
+        truth = "forged" if one.scan.forged else "misread" if one.misread else "genuine"
         table[truth]["rejected" if one.outcome.decision is None else str(one.outcome.decision)] += 1
     return {truth: dict(sorted(counts.items())) for truth, counts in table.items()}
 

@@ -14,7 +14,7 @@ from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
 from receipt_pipeline.evaluation import evaluate as module
 from receipt_pipeline.evaluation.evaluate import figures_as_text, main
-from receipt_pipeline.evaluation.figures import picture_figures
+from receipt_pipeline.evaluation.figures import decision_figures, picture_figures
 from receipt_pipeline.evaluation.risk_measures import auc_interval, roc_auc, share_upper95
 from receipt_pipeline.evaluation.risk_pictures import JudgedScan, LabelledScan, read_labelled_scans
 from receipt_pipeline.evaluation.risk_transcripts import read_transcripts
@@ -83,6 +83,19 @@ def test_clearing_is_wrong_for_a_forgery_and_for_a_misread_total_or_day() -> Non
     assert judged(forged=False, decision=Decision.CLEAR, total="25.46").wrong
 
 
+def test_of_the_cleared_the_misread_and_the_forged_are_counted_apart() -> None:
+    clear = Decision.CLEAR
+    scans = [judged(forged=False, decision=clear)] * 96
+    scans += [judged(forged=False, decision=clear, total="25.46"), judged(forged=True, decision=clear)]
+    scans += [judged(forged=True, decision=clear, total="25.46")] * 2
+    scans += [judged(forged=True, decision=Decision.REVIEW, total="25.46")]
+    figures = decision_figures(scans)
+    assert (figures["cleared"], figures["cleared_share"]) == (100, 1.0)
+    assert (figures["cleared_wrong"], figures["cleared_wrong_share"]) == (3, 0.03)
+    assert (figures["cleared_forged"], figures["cleared_forged_share"]) == (3, 0.03)
+    assert figures["cleared_wrong_upper95"] == figures["cleared_forged_upper95"] == 0.0852
+
+
 def test_a_transcript_becomes_a_reading_of_one_row_a_line() -> None:
     reading = bare_reading(GENUINE)
     assert tuple(line.text for line in reading.lines) == GENUINE
@@ -124,11 +137,13 @@ def test_the_figures_are_written_and_printed(
     assert figures["risk_auc_text"] == 1.0
     assert figures["risk_auc_pictures"] == 0.75
     assert (figures["cleared"], figures["cleared_share"]) == (2, 0.5)
-    assert (figures["cleared_wrong"], figures["cleared_wrong_share"]) == (1, 0.5)
+    assert (figures["cleared_wrong"], figures["cleared_wrong_share"]) == (0, 0.0)
+    assert (figures["cleared_forged"], figures["cleared_forged_share"]) == (1, 0.5)
     assert (figures["seconds_per_scan"], figures["stock_seconds_per_scan"]) == (0.5, 2.0)
     printed = capsys.readouterr().out
     assert printed.strip() == figures_as_text(figures)
     assert "risk_auc_text" in printed
+    assert f"cleared_forged_upper95   {figures['cleared_forged_upper95']}" in printed
 
 
 def test_without_any_forgery_no_auc_is_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

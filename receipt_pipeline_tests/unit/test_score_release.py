@@ -64,7 +64,20 @@ def test_a_release_that_reads_and_separates_worse_is_worse_beyond_noise() -> Non
     compared = compare_evaluations(evaluation(good=False), evaluation(good=True), resamples=100)
     assert compared is not None
     worse = {one.name for one in compared if one.worse}
-    assert worse >= {"strict_micro_f1", "normalised_micro_f1", "risk_auc", "cleared_right_share"}
+    assert worse >= {
+        "strict_micro_f1",
+        "normalised_micro_f1",
+        "risk_auc",
+        "cleared_right_share",
+        "cleared_genuine_share",
+    }
+
+
+def test_a_release_that_clears_what_is_forged_is_worse_however_well_it_reads() -> None:
+    scans = [replace(one, outcome=replace(one.outcome, decision=Decision.CLEAR)) for one in a_set(good=True)]
+    compared = compare_evaluations(release_evaluation(scans, release()), evaluation(good=True), resamples=100)
+    assert compared is not None
+    assert {one.name for one in compared if one.worse} == {"cleared_genuine_share"}
 
 
 def test_the_same_answers_and_the_better_release_are_not_worse() -> None:

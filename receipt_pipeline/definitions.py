@@ -16,6 +16,7 @@ DISPATCH_WAIT_S = 4.0
 
 install_plan_of_environment()
 _services = ReceiptServices(dispatch_wait_s=DISPATCH_WAIT_S)
+_services.refuse_lost_ledger()
 
 defs = dg.Definitions(
     assets=[*ALL_ASSETS, chain_evaluation],

@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
 from receipt_pipeline.accounting.services import Accountant
@@ -30,6 +31,7 @@ from receipt_pipeline.intake.services import Intake, status_document_location
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.releases import list_releases
 from receipt_pipeline.objects.store import LocalObjectStore, ObjectStore
+from receipt_pipeline.reconciliation.lost_ledger import HomeFolders, begin_anew, refuse_lost_ledger
 from receipt_pipeline.reconciliation.services import Reconciler
 from receipt_pipeline.settings import PACKAGE_ROOT, Settings
 from receipt_pipeline.worker.equipment import Classifier, Worker
@@ -180,6 +182,28 @@ def _make_folders(settings: Settings) -> None:
             ) from error
 
 
+def _folders(settings: Settings) -> HomeFolders:
+    return HomeFolders(settings.home, settings.objects, settings.inbox, settings.outbox)
+
+
+def look_for_lost_ledger(settings: Settings) -> None:
+    """Refuse a home whose ledger is gone while what its jobs left still stands; creates nothing.
+
+    Raises:
+        LedgerUnavailable: LEDGER.LOST.v1, or the database cannot be reached within the bound.
+    """
+    ledger = open_ledger(settings.ledger_url)
+    try:
+        refuse_lost_ledger(ledger, _folders(settings))
+    finally:
+        ledger.close()
+
+
+def begin_home_anew(settings: Settings) -> tuple[Path | None, list[str]]:
+    """Set aside what stands in a home without its ledger; see `begin_anew`."""
+    return begin_anew(open_ledger(settings.ledger_url), _folders(settings))
+
+
 R = TypeVar("R", bound=Rooms)
 
 
@@ -187,13 +211,15 @@ def open_rooms(settings: Settings, kind: type[R]) -> R:
     """Open a home: folders made, ledger migrated, shipped releases completed and approved.
 
     Raises:
-        LedgerUnavailable: the database cannot be reached within the bound.
+        LedgerUnavailable: the database cannot be reached within the bound, or it is new while the home is
+            not (LEDGER.LOST.v1).
         InputRefused: SETTING.INVALID.v1 when the home's folders cannot be made.
         ObjectFault: STORAGE.FULL.v1 when there is no room for them.
     """
     _make_folders(settings)
     image_digest = settings.image_digest or installed_image_digest(PACKAGE_ROOT)
     ledger = open_ledger(settings.ledger_url)
+    refuse_lost_ledger(ledger, _folders(settings))
     ledger.migrate()
     set_up_releases(ledger, shipped_releases(settings.shipped, image_digest=image_digest))
     return kind(

@@ -7,6 +7,7 @@ import typer
 from receipt_pipeline import __version__
 from receipt_pipeline.cli import (
     account,
+    afresh,
     classify,
     drills,
     grants,
@@ -60,6 +61,7 @@ for room in (
     account,
     operations,
     rollout,
+    afresh,
     drills,
     inject,
     simulate,

@@ -6,8 +6,11 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from receipt_pipeline.core.errors import LedgerUnavailable
+from receipt_pipeline.core.reasons import LEDGER_LOST
 from receipt_pipeline.home import Services, open_services
 from receipt_pipeline.settings import Settings, read_settings
+from receipt_pipeline.wiring import look_for_lost_ledger
 
 
 class ReceiptServices(dg.ConfigurableResource[Any]):
@@ -27,3 +30,17 @@ class ReceiptServices(dg.ConfigurableResource[Any]):
     def open(self) -> Services:
         """Return the services; the ledger is migrated and its releases are set up."""
         return open_services(self.settings())
+
+    def refuse_lost_ledger(self) -> None:
+        """Keep a code location from loading over a home whose ledger is gone; creates nothing.
+
+        A database that cannot be reached says so at the first tick: it may be back by then.
+
+        Raises:
+            LedgerUnavailable: LEDGER.LOST.v1.
+        """
+        try:
+            look_for_lost_ledger(self.settings())
+        except LedgerUnavailable as error:
+            if error.reason == LEDGER_LOST:
+                raise

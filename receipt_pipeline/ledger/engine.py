@@ -241,12 +241,16 @@ class Ledger:
         """
         from receipt_pipeline.ledger.migrate import downgrade
 
+        before = self.table_names()
         with self._connected(read_only=False) as connection:
-            before = set(sa.inspect(connection).get_table_names())
             downgrade(connection, revision)
             connection.commit()
+        return sorted(before - self.table_names())
+
+    def table_names(self) -> set[str]:
+        """Return the names of the tables that are there."""
         with self._connected(read_only=True) as connection:
-            return sorted(before - set(sa.inspect(connection).get_table_names()))
+            return set(sa.inspect(connection).get_table_names())
 
     def overwrite_deleted(self) -> None:
         """Let no file keep what was deleted: SQLite's log goes into the database and is emptied.

@@ -311,6 +311,19 @@ LEDGER_NEWER = declare(
     "the ledger was made by a later version of this product; nothing was changed",
     "install the version that made the ledger, or name another RECEIPTS_HOME",
 )
+LEDGER_LOST = declare(
+    "LEDGER.LOST.v1",
+    Remedy.LOOK_UP,
+    "the ledger has no record at all, while scans, results or answers of earlier jobs stand in this home",
+    "restore the ledger from its backup; or begin deliberately without it: `receipts afresh --yes` sets"
+    " what stands there aside",
+)
+LEDGER_IN_USE = declare(
+    "LEDGER.IN_USE.v1",
+    Remedy.STAND_DOWN,
+    "the ledger has records, so this home is not begun anew; nothing was moved",
+    "go on with it, or name another RECEIPTS_HOME",
+)
 LEDGER_OUTCOME_UNKNOWN = declare(
     "LEDGER.OUTCOME_UNKNOWN.v1",
     Remedy.RETRY,

@@ -15,12 +15,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from receipt_pipeline.accounting.arrow_columns import column_of
 from receipt_pipeline.accounting.export_note import CHANGED_JOBS, ExportNote, Part
-from receipt_pipeline.accounting.exported import EXPORTED, TIME, ExportedTable, Renewal
+from receipt_pipeline.accounting.exported import EXPORTED, ExportedTable, Renewal
 from receipt_pipeline.accounting.facts import SETTLED_BY_ROWS, Facts, read_facts
 from receipt_pipeline.accounting.report_document import build_document
 from receipt_pipeline.accounting.reported import asking_of_jobs, asking_report
 from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.ledger.columns import EPOCH, MICROSECOND
 
 TIME_ZONE = "UTC"
 # Analysts' own tools are seldom the newest: a DuckDB of this version and every later one opens the file.
@@ -186,14 +188,15 @@ def _load_account(
     for principal in sorted(limits.principals):
         connection.execute("INSERT INTO active_principals VALUES (?)", [principal])
     # As one Arrow table: a row-wise insert of many findings takes a millisecond each.
-    lines = {name: [getattr(line, name) for line in facts.open_findings] for name in FINDING_COLUMNS}
-    found = pa.table({name: pa.array(line, _finding_type(name)) for name, line in lines.items()})
-    connection.register("found", found)
+    connection.register("found", _found(facts))
     connection.execute("INSERT INTO account_findings SELECT * FROM found")
     connection.unregister("found")
 
 
-def _finding_type(name: str) -> Any:
-    if name == "deadline_at":
-        return TIME
-    return pa.bool_() if name in ("owned", "answered") else pa.string()
+def _found(facts: Facts) -> Any:
+    """Return what the account has to answer for as an Arrow table."""
+    lines = {name: [getattr(line, name) for line in facts.open_findings] for name in FINDING_COLUMNS}
+    due = lines["deadline_at"]
+    lines["deadline_at"] = [None if at is None else (at - EPOCH) // MICROSECOND for at in due]
+    kinds = {"deadline_at": "time", "owned": "yes_no", "answered": "yes_no"}
+    return pa.table({name: column_of(line, kinds.get(name, "text")) for name, line in lines.items()})

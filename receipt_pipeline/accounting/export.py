@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from sqlalchemy import ColumnElement, func, select
 from ulid import ULID
 
+from receipt_pipeline.accounting.arrow_columns import column_of
 from receipt_pipeline.accounting.export_note import (
     CHANGED_JOBS,
     NOTE,
@@ -220,5 +221,5 @@ def _write(
 def _write_moved(moved: Collection[str], folder: Path, refresh_no: int) -> Part:
     path = folder / CHANGED_JOBS / f"{_name(refresh_no)}-00000.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"job_id": pa.array(sorted(moved), pa.string())}), path, compression="zstd")
+    pq.write_table(pa.table({"job_id": column_of(sorted(moved), "text")}), path, compression="zstd")
     return Part(f"{CHANGED_JOBS}/{path.name}", refresh_no, len(moved), path.stat().st_size)

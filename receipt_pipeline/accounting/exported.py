@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from receipt_pipeline.accounting.arrow_columns import TYPES
 from receipt_pipeline.ledger.changes import ALWAYS_WHOLE
 from receipt_pipeline.ledger.columns import UtcMicros
 from receipt_pipeline.ledger.effect_tables import (
@@ -32,10 +33,6 @@ from receipt_pipeline.ledger.tables import (
     releases,
     submissions,
 )
-
-# A DECIMAL wide enough for any amount a scan can be misread into.
-MONEY = pa.decimal128(24, 3)
-TIME = pa.timestamp("us", tz="UTC")
 
 
 class Renewal(StrEnum):
@@ -82,15 +79,8 @@ class ExportedTable:
     @property
     def schema(self) -> Any:
         """Return the Arrow schema."""
-        types = {
-            "text": pa.string(),
-            "json": pa.string(),
-            "whole": pa.int64(),
-            "yes_no": pa.bool_(),
-            "time": TIME,
-        }
         return pa.schema(
-            [pa.field(name, types[kind]) for name, kind in zip(self.names, self.kinds, strict=True)]
+            [pa.field(name, TYPES[kind]) for name, kind in zip(self.names, self.kinds, strict=True)]
         )
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from receipt_pipeline.accounting.exported import MONEY, ExportedTable
-from receipt_pipeline.core.money import minor_digits
+from receipt_pipeline.accounting.arrow_columns import MONEY, amounts_of, column_of
+from receipt_pipeline.accounting.exported import ExportedTable
 
 PART_ROWS = 200_000
-INT64_MAX = 2**63 - 1
 
 
 def write_parts(
@@ -59,34 +57,7 @@ def written_schema(table: ExportedTable) -> Any:
 def arrow_of(table: ExportedTable, chunk: Sequence[Sequence[Any]], schema: Any) -> Any:
     """Return rows of the ledger as an Arrow table."""
     columns = dict(zip(table.names, zip(*chunk, strict=True), strict=True))
-    arrays = [_array(columns[name], kind) for name, kind in zip(table.names, table.kinds, strict=True)]
+    arrays = [column_of(columns[name], kind) for name, kind in zip(table.names, table.kinds, strict=True)]
     if "total" in schema.names:
-        pairs = zip(columns["total_minor"], columns["total_currency"], strict=True)
-        arrays.append(pa.array([as_amount(minor, currency) for minor, currency in pairs], MONEY))
+        arrays.append(amounts_of(columns["total_minor"], columns["total_currency"]))
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _array(values: Iterable[Any], kind: str) -> Any:
-    if kind == "time":
-        return pa.array(values, pa.int64()).cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
-    if kind == "whole":
-        return pa.array([_whole(value) for value in values], pa.int64())
-    if kind == "yes_no":
-        return pa.array([None if value is None else bool(value) for value in values], pa.bool_())
-    # A JSON null that the database stored as text is no value; the word in a name of somebody's is one.
-    absent = (None, "null") if kind == "json" else (None,)
-    return pa.array([None if value in absent else str(value) for value in values], pa.string())
-
-
-def _whole(value: Any) -> int | None:
-    """Return an integer that Arrow can hold; an absurd reading of a scan must not stop the report."""
-    if value is None:
-        return None
-    number = int(value)
-    return number if abs(number) <= INT64_MAX else None
-
-
-def as_amount(minor: Any, currency: str | None) -> Decimal | None:
-    """Return an amount in major units, exactly; None where there is no amount."""
-    number = _whole(minor)
-    return None if number is None else Decimal(number).scaleb(-minor_digits(currency))

@@ -17,12 +17,12 @@ import pytest
 from sqlalchemy import select, update
 
 from receipt_pipeline.accounting import export
+from receipt_pipeline.accounting.arrow_columns import as_amount
 from receipt_pipeline.accounting.build import JSON_COLUMNS
 from receipt_pipeline.accounting.charts import chart_png, figures_table
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
 from receipt_pipeline.accounting.export import export_ledger
 from receipt_pipeline.accounting.exported import EXPORTED
-from receipt_pipeline.accounting.parquet_parts import as_amount
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.query import read_published, reading_report, run_query
 from receipt_pipeline.accounting.report_document import report_document

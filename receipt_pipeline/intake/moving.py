@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Any
 from receipt_pipeline.core.envelope import ItemRequest, JobRequest
 from receipt_pipeline.core.errors import InputRefused, ObjectFault
 from receipt_pipeline.core.reasons import SCAN_MISSING, STORAGE_FULL
+from receipt_pipeline.intake.copying import READ_CHUNK_BYTES
 from receipt_pipeline.intake.delivery import Delivered
 from receipt_pipeline.intake.listing import ACCEPTED, REFUSED, DroppedFile
 from receipt_pipeline.intake.manifest import Batch
@@ -50,16 +52,31 @@ class DropFolderScans:
         confined_parts(item.uri, pointer=pointer)
 
     def open(self, item: ItemRequest, pointer: str) -> int:
-        """Open one scan below the manifest's folder."""
+        """Open one scan below the manifest's folder, or the one that was moved along from this very place.
+
+        Where both are, another manifest's scan may have taken the place: the digest tells which is meant.
+        """
+        moved = self._open_moved(item, pointer) if item.sha256 else None
         try:
-            return open_confined(self.folder, item.uri, pointer=pointer)
+            here = open_confined(self.folder, item.uri, pointer=pointer)
         except InputRefused as refusal:
-            if refusal.reason is not SCAN_MISSING or not item.sha256:
-                raise
-            moved = PurePosixPath(self.below, marked(item.uri, item.sha256))
-            with suppress(InputRefused):
-                return open_confined(self.inbox / self.tenant / ACCEPTED, str(moved), pointer=pointer)
+            if moved is not None and refusal.reason is SCAN_MISSING:
+                return moved
+            if moved is not None:
+                os.close(moved)
             raise
+        if moved is None:
+            return here
+        chosen, other = (here, moved) if _digest_of(here) == item.sha256 else (moved, here)
+        os.close(other)
+        return chosen
+
+    def _open_moved(self, item: ItemRequest, pointer: str) -> int | None:
+        moved = PurePosixPath(self.below, marked(item.uri, item.sha256))
+        try:
+            return open_confined(self.inbox / self.tenant / ACCEPTED, str(moved), pointer=pointer)
+        except InputRefused:
+            return None
 
 
 def scans_of(intake: Intake, file: DroppedFile) -> DropFolderScans:
@@ -87,11 +104,15 @@ def acknowledge(intake: Intake, file: DroppedFile, delivered: Delivered) -> None
 
 
 def move_along(intake: Intake, file: DroppedFile, delivered: Delivered) -> bool:
-    """Move a handled file into `accepted/` or `refused/`; False when it could not be moved."""
+    """Move a handled file into `accepted/` or `refused/`; False when it could not be moved.
+
+    Another one that has taken its name since is not what was handled, and stays.
+    """
     taken = delivered.state in (SubmissionState.ACCEPTED, SubmissionState.JOINED)
     root = intake.inbox / file.tenant / (ACCEPTED if taken else REFUSED)
     _, _, inside = file.place.partition("/")
-    target = _move(intake.inbox / file.place, root / marked(inside, delivered.document_digest))
+    digest = delivered.document_digest
+    target = _move(intake.inbox / file.place, root / marked(inside, digest), digest=digest)
     if target is not None and not taken:
         write_document(target.with_name(target.name + REFUSAL_SUFFIX), delivered.as_document())
     return target is not None
@@ -100,13 +121,16 @@ def move_along(intake: Intake, file: DroppedFile, delivered: Delivered) -> bool:
 def move_scans_along(
     intake: Intake, file: DroppedFile, parsed: JobRequest | Batch, delivered: Delivered
 ) -> None:
-    """Move the scans of accepted and joined rows; those of refused rows stay for a corrected manifest."""
+    """Move the scans of accepted and joined rows; those of refused rows stay for a corrected manifest.
+
+    What stands under a scan's name by now may be another manifest's: only the accepted bytes are moved.
+    """
     scans = scans_of(intake, file)
     for item in _taken_items(parsed, delivered):
         source = scans.folder.joinpath(*confined_parts(item.uri, pointer=""))
         target = intake.inbox / file.tenant / ACCEPTED / scans.below / marked(item.uri, item.sha256)
         if not _passes_a_link(source, below=scans.folder):
-            _move(source, target)
+            _move(source, target, digest=item.sha256)
 
 
 def _taken_items(parsed: JobRequest | Batch, delivered: Delivered) -> list[ItemRequest]:
@@ -122,13 +146,14 @@ def _passes_a_link(path: Path, *, below: Path) -> bool:
     return any(step.is_symlink() for step in steps[: steps.index(below)])
 
 
-def _move(source: Path, target: Path) -> Path | None:
+def _move(source: Path, target: Path, *, digest: str) -> Path | None:
     """Move a file without overwriting another; returns where it is now, None when it stays.
 
-    A file that cannot be moved is remembered by its row and not handled twice.
+    A file that cannot be moved is remembered by its row and not handled twice. A file of other bytes
+    than the digest tells stays where it is; an empty digest names no bytes.
     """
     try:
-        if not source.is_file():
+        if not source.is_file() or (digest and not _holds(source, digest)):
             return None
         target.parent.mkdir(parents=True, exist_ok=True)
         for number in range(1, SAME_NAME_MAX):
@@ -139,6 +164,27 @@ def _move(source: Path, target: Path) -> Path | None:
     except OSError:
         return None
     return None
+
+
+def _holds(path: Path, digest: str) -> bool:
+    """Tell whether a file's bytes hash to a digest, bare or whole."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return _digest_of(handle) == digest.removeprefix("sha256:")
+    finally:
+        os.close(handle)
+
+
+def _digest_of(handle: int) -> str:
+    """Return the hex digest of an open file, and leave it at its beginning; "" where it cannot be read."""
+    hashed = hashlib.sha256()
+    try:
+        while chunk := os.read(handle, READ_CHUNK_BYTES):
+            hashed.update(chunk)
+        os.lseek(handle, 0, os.SEEK_SET)
+    except OSError:
+        return ""
+    return hashed.hexdigest()
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> None:

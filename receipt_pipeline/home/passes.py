@@ -124,7 +124,7 @@ class Passes(Rooms):
         return _summary("swept", _counts(sweep_objects(self.reconciler)))
 
     def reconcile_everything(self, *, by_person: bool = False) -> dict[str, int]:
-        """Run every comparison and repair once, then deliveries and consumption.
+        """Run every comparison and repair once, the sweep of scans, then deliveries and consumption.
 
         Args:
             by_person: an operator asked, which gives held jobs whose closing bound is spent a new one (R112).
@@ -132,6 +132,9 @@ class Passes(Rooms):
         if by_person:
             require(self.principal, Role.OPERATOR)
         counts = _counts(reconcile(self.reconciler, granted=by_person))
+        scans = sweep_scans(self.reconciler)
+        counts |= {"scans_marked": scans.marked, "scans_removed": len(scans.removed)}
+        counts["copy_holds_released"] = scans.holds_released
         counts |= dict(self.deliver_and_consume().counts)
         restore_status_documents(self.effects, at_most=PASS_ITEMS_MAX, recent_s=RECENT_S)
         return counts

@@ -18,12 +18,18 @@ DOOMED = "doomed"
 COPYING = "acceptance"
 SWEEPER = "system:sweep"
 BATCH_MAX = 400
+KEY_STEPS = 3
 
+_PINNED = (
+    "EXISTS (SELECT 1 FROM items JOIN jobs ON jobs.job_id = items.job_id"
+    " WHERE items.tenant = :tenant AND items.sha256 = :sha256 AND jobs.result_purged_at IS NULL)"
+)
+_IS_PINNED = sa.text(f"SELECT {_PINNED}")
 # One statement, so that a hold that is taken meanwhile wins.
 _MARK = sa.text(
     "INSERT INTO object_refs (object_key, holder, hold_kind, held_at)"
     " SELECT :object_key, :holder, :hold_kind, :held_at"
-    " WHERE NOT EXISTS (SELECT 1 FROM object_refs WHERE object_key = :object_key)"
+    f" WHERE NOT EXISTS (SELECT 1 FROM object_refs WHERE object_key = :object_key) AND NOT {_PINNED}"
     " ON CONFLICT DO NOTHING"
 ).bindparams(
     sa.bindparam("object_key", type_=sa.String()),
@@ -47,9 +53,15 @@ _UNBURY = (
 
 
 def mark_scan(tx: LedgerTransaction, key: str) -> bool:
-    """Mark a scan that nobody holds; False when somebody does or it is marked already."""
+    """Mark a scan that nobody holds and no unpurged job names; False when it is wanted, or marked already."""
     values = {"object_key": key, "holder": SWEEPER, "hold_kind": DOOMED, "held_at": tx.now()}
-    return tx.execute(_MARK, values).rowcount == 1
+    return tx.execute(_MARK, values | _named(key)).rowcount == 1
+
+
+def _named(key: str) -> dict[str, str]:
+    """Return the tenant and digest that a scan's key names; what is no such key names nothing of a job."""
+    _, tenant, sha256 = key.split("/") if key.count("/") == KEY_STEPS - 1 else ("", "", "")
+    return {"tenant": tenant, "sha256": f"sha256:{sha256}"}
 
 
 def marked_scans(tx: LedgerTransaction, *, before: dt.datetime, at_most: int) -> list[str]:
@@ -65,12 +77,18 @@ def marked_scans(tx: LedgerTransaction, *, before: dt.datetime, at_most: int) ->
 
 
 def condemn_scan(tx: LedgerTransaction, key: str) -> bool:
-    """Write the tombstone of a marked scan before it is removed; False when somebody holds it again."""
+    """Write the tombstone of a marked scan before it is removed; False when it is wanted again.
+
+    Its mark is taken away then.
+    """
     other = object_refs.alias("other")
     wanted = exists(
         select(other.c.holder).where(other.c.object_key == key).where(other.c.hold_kind != DOOMED)
     )
     mine = (object_refs.c.object_key == key) & (object_refs.c.hold_kind == DOOMED)
+    if tx.scalar(_IS_PINNED, _named(key)):
+        tx.execute(delete(object_refs).where(mine))
+        return False
     if tx.execute(delete(object_refs).where(mine).where(~wanted)).rowcount == 0:
         return False
     tx.execute(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from receipt_pipeline.core.failure_points import point
@@ -74,37 +75,59 @@ def expire_diagnostics(services: Reconciler) -> list[str]:
     return due
 
 
-def sweep_scans(services: Reconciler) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class ScanSweep:
+    """What one look at the stored scans came to.
+
+    Attributes:
+        removed: keys of scans that nobody wanted for a grace.
+        marked: scans that nobody holds, marked now for a later pass.
+        holds_released: holds of acceptances that never answered, past `copy_hold_s`.
+    """
+
+    removed: tuple[str, ...]
+    marked: int
+    holds_released: int
+
+
+def sweep_scans(services: Reconciler) -> ScanSweep:
     """Remove scans that nobody holds: marked now, removed when they are still unwanted a grace later.
 
+    Nothing that an accepted, unpurged job names is ever marked or removed, whatever became of its hold.
     What was set aside under the key of a removed scan goes with it. A deletion that a crash kept from
     happening is done by the next pass: the tombstone is the decision.
-
-    Returns:
-        The keys that were removed.
     """
     limits = services.limits
     with services.ledger.transaction() as tx:
         now = tx.now()
-        release_stale_copies(tx, before=now - dt.timedelta(seconds=limits.copy_hold_s))
+        released = release_stale_copies(tx, before=now - dt.timedelta(seconds=limits.copy_hold_s))
         ripe = marked_scans(
             tx, before=now - dt.timedelta(seconds=limits.orphan_grace_s), at_most=OBJECTS_BATCH_MAX
         )
     for key in ripe:
         with services.ledger.transaction() as tx:
             condemn_scan(tx, key)
-    removed = []
+    removed: list[str] = []
+    marked = 0
+    old = now - dt.timedelta(seconds=limits.orphan_grace_s)
     for batch in _stored_scans(services):
         with services.ledger.reading() as tx:
             condemned = removed_scans(tx, [entry.key for entry in batch])
             held = held_keys(tx, [entry.key for entry in batch])
         removed += [key for key in sorted(condemned - held) if _remove(services, key)]
-        old = now - dt.timedelta(seconds=limits.orphan_grace_s)
-        for entry in batch:
-            if entry.key not in held | condemned and entry.modified_at <= old:
-                with services.ledger.transaction() as tx:
-                    mark_scan(tx, entry.key)
-    return removed
+        unheld = [
+            entry.key for entry in batch if entry.key not in held | condemned and entry.modified_at <= old
+        ]
+        marked += _mark(services, unheld)
+    return ScanSweep(tuple(removed), marked, released)
+
+
+def _mark(services: Reconciler, keys: Sequence[str]) -> int:
+    """Mark scans in one transaction; returns how many are newly marked."""
+    if not keys:
+        return 0
+    with services.ledger.transaction() as tx:
+        return sum(mark_scan(tx, key) for key in keys)
 
 
 def _stored_scans(services: Reconciler) -> Iterator[list[ObjectEntry]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from receipt_pipeline.ledger.effect_tables import tombstones
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.object_records import held_keys, hold_objects, release_holds
 from receipt_pipeline.ledger.scan_holds import COPYING, removed_scans
-from receipt_pipeline.objects.keys import set_aside_key
+from receipt_pipeline.objects.keys import scan_key, set_aside_key
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline.reconciliation.retention import sweep_scans
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows
@@ -42,32 +43,32 @@ def let_grace_pass(house: ReconcileBench) -> None:
 def test_an_unwanted_scan_goes_a_grace_after_it_was_marked_and_its_place_is_explained(
     house: ReconcileBench,
 ) -> None:
-    assert sweep_scans(house.services) == []
-    assert sweep_scans(house.services) == [], "a mark is no permission yet"
+    assert sweep_scans(house.services).removed == ()
+    assert sweep_scans(house.services).removed == (), "a mark is no permission yet"
     with house.ledger.reading() as tx:
         assert held_keys(tx, [KEY]) == set(), "a mark is no hold either"
     house.store_at(set_aside_key(KEY, "sha256:11"), b"other bytes", age_s=0)
     let_grace_pass(house)
-    assert sweep_scans(house.services) == [KEY]
+    assert sweep_scans(house.services).removed == (KEY,)
     assert [entry.key for entry in house.bench.objects.listing("set-aside/")] == []
     with house.ledger.reading() as tx:
         assert removed_scans(tx, [KEY]) == {KEY}
     [tombstone] = all_rows(house.ledger, tombstones)
     assert (tombstone["object_key"], tombstone["reason"]) == (KEY, "SCAN.RETENTION_PASSED.v1")
-    assert sweep_scans(house.services) == []
+    assert sweep_scans(house.services).removed == ()
 
 
 def test_a_scan_that_is_held_after_it_was_marked_stays(house: ReconcileBench) -> None:
     sweep_scans(house.services)
     hold(house, "job-1")
     let_grace_pass(house)
-    assert sweep_scans(house.services) == []
+    assert sweep_scans(house.services).removed == ()
     assert house.path(KEY).exists()
     with house.ledger.transaction() as tx:
         release_holds(tx, holder="job-1")
     sweep_scans(house.services)
     let_grace_pass(house)
-    assert sweep_scans(house.services) == [KEY]
+    assert sweep_scans(house.services).removed == (KEY,)
 
 
 def test_a_hold_that_comes_while_the_scan_is_being_removed_brings_it_back(
@@ -82,7 +83,7 @@ def test_a_hold_that_comes_while_the_scan_is_being_removed_brings_it_back(
         return delete(key)
 
     monkeypatch.setattr(type(house.bench.objects), "delete", lambda self, key: delete_and_be_too_late(key))
-    assert sweep_scans(house.services) == []
+    assert sweep_scans(house.services).removed == ()
     assert house.path(KEY).read_bytes() == b"a scan"
 
 
@@ -99,7 +100,7 @@ def test_holds_of_an_acceptance_that_never_answered_are_let_go_in_time(house: Re
     house.clock.advance(1)
     sweep_scans(house.services)
     let_grace_pass(house)
-    assert sweep_scans(house.services) == [KEY]
+    assert sweep_scans(house.services).removed == (KEY,)
 
 
 def test_a_hold_that_is_taken_again_counts_from_then_on(house: ReconcileBench) -> None:
@@ -137,3 +138,23 @@ def test_bytes_that_were_set_aside_are_asked_about_after_the_grace(house: Reconc
     house.path(key).unlink()
     reconcile(house.services)
     assert house.questions() == []
+
+
+@pytest.mark.requirement("R032")
+def test_what_an_accepted_job_names_stays_though_its_hold_is_lost(house: ReconcileBench) -> None:
+    job_id = house.bench.accept(key="pinned")
+    [item] = house.bench.items(job_id)
+    key = scan_key(item["tenant"], item["sha256"])
+    house.edit("DELETE FROM object_refs WHERE holder = :job", job=job_id)
+    os.utime(house.path(key), (0, 0))
+    assert sweep_scans(house.services).marked == 1, "the other scan, which no job names"
+    house.edit(
+        "INSERT INTO object_refs (object_key, holder, hold_kind, held_at)"
+        " VALUES (:key, 'system:sweep', 'doomed', 0)",
+        key=key,
+    )
+    let_grace_pass(house)
+    assert sweep_scans(house.services).removed == (KEY,)
+    assert house.path(key).exists()
+    with house.ledger.reading() as tx:
+        assert removed_scans(tx, [key]) == set()

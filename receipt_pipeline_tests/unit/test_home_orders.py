@@ -10,6 +10,8 @@ from receipt_pipeline.core.errors import NotAllowed, NotFound
 from receipt_pipeline.core.item_outcome import Decision
 from receipt_pipeline.home import passes
 from receipt_pipeline.ledger.consume import make_review_tasks
+from receipt_pipeline.ledger.object_records import hold_objects
+from receipt_pipeline.ledger.scan_holds import COPYING
 from receipt_pipeline.reconciliation.repair import ReconcileSummary
 from receipt_pipeline.reconciliation.services import Reconciler
 from receipt_pipeline_tests import builders
@@ -112,3 +114,24 @@ def test_only_a_person_gives_held_jobs_a_new_closing_bound(
     home.services.reconcile_everything()
     home.services.reconcile_everything(by_person=True)
     assert granted == [False, True]
+
+
+def test_reconciling_counts_the_scans_that_nobody_wants_and_removes_them_a_grace_later(
+    home: OpenedHome,
+) -> None:
+    job_id, limits = home.submit("wanted"), home.services.settings.limits
+    home.bench.store_at("scans/acme/00ff", b"never accepted", age_s=limits.orphan_grace_s + 1)
+    with home.services.ledger.transaction() as tx:
+        hold_objects(tx, ["scans/acme/00ff"], holder="acme/never answered", hold_kind=COPYING)
+
+    def counted() -> tuple[int, int, int]:
+        counts = home.services.reconcile_everything(by_person=True)
+        return counts["copy_holds_released"], counts["scans_marked"], counts["scans_removed"]
+
+    assert counted() == (0, 0, 0)
+    home.clock.advance(limits.copy_hold_s)
+    assert [counted(), counted()] == [(1, 1, 0), (0, 0, 0)]
+    home.clock.advance(limits.orphan_grace_s)
+    assert [counted(), counted()] == [(0, 0, 1), (0, 0, 0)]
+    [kept] = home.services.objects.listing("scans/")
+    assert kept.key.endswith(home.bench.bench.items(job_id)[0]["sha256"].removeprefix("sha256:"))

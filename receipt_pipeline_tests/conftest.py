@@ -19,6 +19,7 @@ from receipt_pipeline_tests.postgres_server import PostgresServer, named_server,
 from receipt_pipeline_tests.suite_results import PROJECT, SuiteRecorder, attach_requirements, tree_state
 
 if TYPE_CHECKING:
+    from receipt_pipeline.intake.services import Intake
     from receipt_pipeline.ledger.engine import Ledger
 
 # Before any test or product module is imported: what concerns the tests is kept, the caller's set-up goes.
@@ -195,6 +196,30 @@ def ledger(ledger_url: str, clock: FakeClock) -> Iterator[Ledger]:
     opened.migrate()
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A place for scans outside the home; whoever writes a scan into it makes it."""
+    return tmp_path / "folder"
+
+
+@pytest.fixture
+def intake(ledger: Ledger, tmp_path: Path) -> Intake:
+    """The doors of intake over each ledger, their home in the folder `home` of this test."""
+    from receipt_pipeline_tests.intake_home import an_intake
+
+    return an_intake(ledger, tmp_path / "home")
+
+
+@pytest.fixture
+def place(intake: Intake) -> Path:
+    """The tenant's drop folder."""
+    from receipt_pipeline_tests.builders import TENANT
+
+    drop_folder = intake.inbox / TENANT
+    drop_folder.mkdir(parents=True)
+    return drop_folder
 
 
 @pytest.fixture

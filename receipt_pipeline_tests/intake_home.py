@@ -8,10 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.principals import Principal, Role
+from receipt_pipeline.intake.accept import Acceptance, accept
 from receipt_pipeline.intake.inbox import SweepSummary, sweep_inbox
 from receipt_pipeline.intake.services import Intake, status_document_location, tell_nobody
+from receipt_pipeline.ledger.effect_tables import object_refs
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.tables import items, jobs, submission_rows, submissions
 from receipt_pipeline.objects.store import LocalObjectStore
@@ -74,6 +79,32 @@ def as_bytes(document: Any) -> bytes:
 def batch_bytes(rows: list[dict[str, Any]], **fields: Any) -> bytes:
     """Return a batch of rows as JSON bytes."""
     return as_bytes({"contract": "receipt-batch/v1", "rows": rows} | fields)
+
+
+def hand_in(intake: Intake, document: Any, folder: Path, **given: Any) -> Acceptance:
+    """Hand one manifest in whose scans lie in the folder, through a door named `test`."""
+    return accept(
+        intake, as_bytes(document), **({"principal": PRINCIPAL, "folder": folder, "door": "test"} | given)
+    )
+
+
+def refusal_of(intake: Intake, document: Any, folder: Path, **given: Any) -> tuple[str, str]:
+    """Return reason and place for which a manifest is refused; nothing may be accepted by it."""
+    with pytest.raises(InputRefused) as caught:
+        hand_in(intake, document, folder, **given)
+    assert job_rows(intake.ledger) == []
+    return caught.value.reason.code, caught.value.pointer
+
+
+def holders(ledger: Ledger) -> set[str]:
+    """Return who holds objects."""
+    with ledger.reading() as tx:
+        return {row["holder"] for row in tx.rows(object_refs.select())}
+
+
+def submission_states(intake: Intake) -> list[str]:
+    """Return the states of all submissions."""
+    return [row["state"] for row in submission_list(intake.ledger)]
 
 
 def drop(intake: Intake, name: str, document: Any, *, tenant: str = TENANT) -> Path:

@@ -16,7 +16,6 @@ import pytest
 from receipt_pipeline.intake.delivery import Delivered
 from receipt_pipeline.intake.inbox import sweep_inbox
 from receipt_pipeline.intake.services import Intake
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.objects.store import scan_key
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
@@ -36,18 +35,6 @@ from receipt_pipeline_tests.intake_home import (
 
 pytestmark = pytest.mark.field
 SETTLE_S = 10
-
-
-@pytest.fixture
-def intake(ledger: Ledger, tmp_path: Path) -> Intake:
-    return an_intake(ledger, tmp_path / "home")
-
-
-@pytest.fixture
-def place(intake: Intake) -> Path:
-    folder = intake.inbox / TENANT
-    folder.mkdir(parents=True)
-    return folder
 
 
 def bring(shared: Path, number: str, place: Path, *names: str) -> Path:

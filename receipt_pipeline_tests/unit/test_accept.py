@@ -22,7 +22,6 @@ from receipt_pipeline.intake import accept as accepting
 from receipt_pipeline.intake import copying
 from receipt_pipeline.intake.accept import Acceptance, accept
 from receipt_pipeline.intake.services import Intake
-from receipt_pipeline.ledger.effect_tables import object_refs
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.releases import approve_release, move_alias
 from receipt_pipeline.ledger.status import decision_of, read_status
@@ -33,9 +32,12 @@ from receipt_pipeline_tests.intake_home import (
     PRINCIPAL,
     an_intake,
     as_bytes,
+    hand_in,
+    holders,
     item_rows,
     job_document,
     job_rows,
+    refusal_of,
 )
 
 MINUTE_S = 60
@@ -45,34 +47,6 @@ OTHER = dataclasses.replace(RELEASE, policy_revision=digest_of("another policy")
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "folder"
-
-
-@pytest.fixture
-def intake(ledger: Ledger, home: Path) -> Intake:
-    return an_intake(ledger, home)
-
-
-def hand_in(intake: Intake, document: Any, folder: Path, **given: Any) -> Acceptance:
-    return accept(
-        intake, as_bytes(document), **({"principal": PRINCIPAL, "folder": folder, "door": "test"} | given)
-    )
-
-
-def refusal_of(intake: Intake, document: Any, folder: Path, **given: Any) -> tuple[str, str]:
-    with pytest.raises(InputRefused) as caught:
-        hand_in(intake, document, folder, **given)
-    assert job_rows(intake.ledger) == []
-    return caught.value.reason.code, caught.value.pointer
-
-
-def holders(ledger: Ledger) -> set[str]:
-    with ledger.reading() as tx:
-        return {row["holder"] for row in tx.rows(object_refs.select())}
 
 
 @pytest.mark.requirement("R002", "R003", "R004", "R005", "R013", "R016", "R040")

@@ -12,56 +12,22 @@ from receipt_pipeline.core.errors import InputRefused, ObjectFault
 from receipt_pipeline.core.reasons import STORAGE_FULL
 from receipt_pipeline.intake import accept as accepting
 from receipt_pipeline.intake import copying
-from receipt_pipeline.intake.accept import Acceptance, accept
 from receipt_pipeline.intake.services import Intake
 from receipt_pipeline.ledger.effect_tables import object_refs
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.objects.store import scan_key
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.intake_home import (
-    PRINCIPAL,
-    an_intake,
     as_bytes,
+    hand_in,
     hex_digest,
+    holders,
     item_rows,
     job_document,
     job_rows,
     put_scan,
+    refusal_of,
     scan_bytes,
 )
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "folder"
-
-
-@pytest.fixture
-def intake(ledger: Ledger, home: Path) -> Intake:
-    return an_intake(ledger, home)
-
-
-def hand_in(intake: Intake, document: Any, folder: Path, **given: Any) -> Acceptance:
-    return accept(
-        intake, as_bytes(document), **({"principal": PRINCIPAL, "folder": folder, "door": "test"} | given)
-    )
-
-
-def refusal_of(intake: Intake, document: Any, folder: Path, **given: Any) -> tuple[str, str]:
-    with pytest.raises(InputRefused) as caught:
-        hand_in(intake, document, folder, **given)
-    assert job_rows(intake.ledger) == []
-    return caught.value.reason.code, caught.value.pointer
-
-
-def holders(ledger: Ledger) -> set[str]:
-    with ledger.reading() as tx:
-        return {row["holder"] for row in tx.rows(object_refs.select())}
 
 
 @pytest.mark.requirement("R029")

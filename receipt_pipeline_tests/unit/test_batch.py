@@ -25,7 +25,6 @@ from receipt_pipeline.intake.delivery import (
 )
 from receipt_pipeline.intake.manifest import parse_document
 from receipt_pipeline.intake.services import Intake
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.submissions import list_submissions
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.intake_home import (
@@ -40,16 +39,6 @@ from receipt_pipeline_tests.intake_home import (
     row_of,
     submission_list,
 )
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "folder"
-
-
-@pytest.fixture
-def intake(ledger: Ledger, tmp_path: Path) -> Intake:
-    return an_intake(ledger, tmp_path / "home")
 
 
 def arrival(folder: Path) -> Arrival:

@@ -11,12 +11,10 @@ import pytest
 
 from receipt_pipeline.intake import dropped
 from receipt_pipeline.intake.services import Intake
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.intake_home import (
     acknowledgements,
-    an_intake,
     as_bytes,
     batch_bytes,
     drop,
@@ -30,27 +28,12 @@ from receipt_pipeline_tests.intake_home import (
     row_of,
     scan_bytes,
     submission_list,
+    submission_states,
     sweep,
 )
 
 SETTLE_S = 10
 LIMIT_S = 900
-
-
-@pytest.fixture
-def intake(ledger: Ledger, tmp_path: Path) -> Intake:
-    return an_intake(ledger, tmp_path / "home")
-
-
-@pytest.fixture
-def place(intake: Intake) -> Path:
-    folder = intake.inbox / TENANT
-    folder.mkdir(parents=True)
-    return folder
-
-
-def states(intake: Intake) -> list[str]:
-    return [row["state"] for row in submission_list(intake.ledger)]
 
 
 def test_a_dropped_manifest_becomes_a_job_and_everything_moves_along(intake: Intake, place: Path) -> None:
@@ -94,7 +77,7 @@ def test_the_same_manifest_dropped_again_joins_and_is_counted(intake: Intake, pl
     drop(intake, "second.json", as_bytes(document) + b"\n")
     assert sweep(intake).counts == {"joined": 1}
     assert len(job_rows(intake.ledger)) == 1
-    assert states(intake) == ["accepted", "joined"]
+    assert submission_states(intake) == ["accepted", "joined"]
     ids = {answer["lines"][0]["acceptance"]["job_id"] for answer in acknowledgements(intake)}
     assert ids == {job_rows(intake.ledger)[0]["job_id"]}
     submission_ids = {row["submission_id"] for row in submission_list(intake.ledger)}
@@ -211,7 +194,7 @@ def test_a_scan_that_still_grows_is_waited_for(intake: Intake, place: Path, cloc
     assert sweep(intake).counts == {"waiting": 1}
     (place / "scans/1.png").write_bytes(scan_bytes())
     assert sweep(intake).counts == {"accepted": 1}
-    assert states(intake) == ["accepted"]
+    assert submission_states(intake) == ["accepted"]
 
 
 def test_a_scan_that_stands_still_with_other_bytes_is_refused_after_the_settle_time(
@@ -296,7 +279,7 @@ def test_a_file_name_is_never_an_identity(intake: Intake, place: Path, clock: Fa
         clock.advance(SETTLE_S)
         sweep(intake)
     assert len(job_rows(intake.ledger)) == 2
-    assert states(intake) == ["accepted", "accepted", "joined"]
+    assert submission_states(intake) == ["accepted", "accepted", "joined"]
     assert len(names_in(place)) == 3
 
 
@@ -323,7 +306,7 @@ def test_temporary_names_are_ignored_counted_and_recorded(
         clock.advance(SETTLE_S)
     assert summary.counts == {"ignored": 2 * len(names)}
     assert set(summary.ignored) == {f"acme/{below}{name}" for name in names for below in ("", "loose/")}
-    assert states(intake) == ["ignored"] * len(summary.ignored)
+    assert submission_states(intake) == ["ignored"] * len(summary.ignored)
     (place / "loose/a.png.part").rename(place / "loose/a.png")
     sweep(intake)
     clock.advance(SETTLE_S)
@@ -361,7 +344,7 @@ def test_files_where_nothing_is_read_get_a_refusal_beside_them_once(intake: Inta
         told = json.loads((intake.inbox / f"{beside}.refusal.json").read_text())
         assert told["code"] == "INBOX.MISPLACED.v1"
         assert told["next_step"]
-    assert states(intake) == ["refused"] * 3
+    assert submission_states(intake) == ["refused"] * 3
     assert job_rows(intake.ledger) == []
 
 

@@ -13,12 +13,9 @@ from receipt_pipeline.core.reasons import STORAGE_FULL
 from receipt_pipeline.intake import moving
 from receipt_pipeline.intake.inbox import sweep_inbox
 from receipt_pipeline.intake.services import Intake
-from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.intake_home import (
     acknowledgements,
-    an_intake,
     batch_bytes,
     drop,
     hex_digest,
@@ -28,27 +25,11 @@ from receipt_pipeline_tests.intake_home import (
     put_scan,
     row_of,
     scan_bytes,
-    submission_list,
+    submission_states,
     sweep,
 )
 
 SETTLE_S = 10
-
-
-@pytest.fixture
-def intake(ledger: Ledger, tmp_path: Path) -> Intake:
-    return an_intake(ledger, tmp_path / "home")
-
-
-@pytest.fixture
-def place(intake: Intake) -> Path:
-    folder = intake.inbox / TENANT
-    folder.mkdir(parents=True)
-    return folder
-
-
-def states(intake: Intake) -> list[str]:
-    return [row["state"] for row in submission_list(intake.ledger)]
 
 
 def test_a_manifest_that_was_taken_back_while_it_waited_is_let_go(intake: Intake, place: Path) -> None:
@@ -58,7 +39,7 @@ def test_a_manifest_that_was_taken_back_while_it_waited_is_let_go(intake: Intake
     assert sweep(intake).counts == {"waiting": 1}
     path.unlink()
     assert sweep(intake).counts == {}
-    assert states(intake) == ["ignored"]
+    assert submission_states(intake) == ["ignored"]
 
 
 def test_a_manifest_replaced_while_it_waited_counts_as_it_is_now(intake: Intake, place: Path) -> None:
@@ -68,7 +49,7 @@ def test_a_manifest_replaced_while_it_waited_counts_as_it_is_now(intake: Intake,
     assert sweep(intake).counts == {"waiting": 1}
     drop(intake, "expenses.json", document)
     assert sweep(intake).counts == {"accepted": 1}
-    assert states(intake) == ["ignored", "accepted"]
+    assert submission_states(intake) == ["ignored", "accepted"]
 
 
 def test_a_pass_killed_between_commit_and_moving_is_finished_by_the_next(
@@ -88,7 +69,7 @@ def test_a_pass_killed_between_commit_and_moving_is_finished_by_the_next(
     assert "expenses.json" in names_in(place)
     monkeypatch.undo()
     assert sweep(intake).counts == {"accepted": 1}
-    assert states(intake) == ["accepted"]
+    assert submission_states(intake) == ["accepted"]
     assert len(job_rows(intake.ledger)) == len(acknowledgements(intake)) == 1
     assert {name.split("/")[0] for name in names_in(place)} == {"accepted"}
     assert acknowledgements(intake)[0]["lines"][0]["outcome"] == "accepted"
@@ -129,7 +110,7 @@ def test_what_cannot_be_moved_is_remembered_and_not_handled_twice(
     for _ in range(3):
         sweep(intake)
         clock.advance(SETTLE_S)
-    assert sorted(states(intake)) == ["accepted", "accepted", "refused"]
+    assert sorted(submission_states(intake)) == ["accepted", "accepted", "refused"]
     assert len(job_rows(intake.ledger)) == 2
     monkeypatch.undo()
     sweep(intake)
@@ -147,7 +128,7 @@ def test_a_full_disk_breaks_the_pass_off_and_the_next_one_goes_on(
     monkeypatch.setattr(intake.objects, "copy_in", full)
     with pytest.raises(ObjectFault):
         sweep(intake)
-    assert (states(intake), job_rows(intake.ledger)) == (["waiting"], [])
+    assert (submission_states(intake), job_rows(intake.ledger)) == (["waiting"], [])
     monkeypatch.undo()
     assert sweep(intake).counts == {"accepted": 1}
 
@@ -161,7 +142,7 @@ def test_a_pass_stops_at_its_time_bound_and_the_next_goes_on(intake: Intake, pla
         assert len(job_rows(intake.ledger)) == number
     assert sweep_inbox(intake, time_bound_s=0).finished is True
     assert len(job_rows(intake.ledger)) == 8
-    assert states(intake) == ["accepted"]
+    assert submission_states(intake) == ["accepted"]
 
 
 def test_a_second_sweep_of_the_same_home_steps_back(intake: Intake, place: Path) -> None:

@@ -11,10 +11,8 @@ from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.intake.copying import read_one_scan
 from receipt_pipeline.intake.services import Intake
 from receipt_pipeline.intake.submit import submit_paths
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline_tests.intake_home import (
     PRINCIPAL,
-    an_intake,
     as_bytes,
     batch_bytes,
     hex_digest,
@@ -26,16 +24,6 @@ from receipt_pipeline_tests.intake_home import (
     scan_bytes,
     submission_list,
 )
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "folder"
-
-
-@pytest.fixture
-def intake(ledger: Ledger, tmp_path: Path) -> Intake:
-    return an_intake(ledger, tmp_path / "home")
 
 
 def put(folder: Path, name: str, number: int) -> Path:

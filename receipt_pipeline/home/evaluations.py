@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from receipt_pipeline.chain.release import ShippedRelease, shipped_releases
-from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
+from receipt_pipeline.core.canonical import canonical_json
 from receipt_pipeline.core.check_outcome import CheckOutcome
 from receipt_pipeline.core.envelope import DEFAULT_RELEASE
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
@@ -20,11 +20,11 @@ from receipt_pipeline.core.reasons import (
     NOT_FOUND,
     RELEASE_WORSE,
 )
-from receipt_pipeline.effects.outbox_folder import write_whole
 from receipt_pipeline.evaluation.compare_releases import Measured, compare_evaluations
 from receipt_pipeline.evaluation.evaluation_page import render_evaluation
 from receipt_pipeline.evaluation.risk_pictures import PROCESSES, judge_scans, read_labelled_scans
 from receipt_pipeline.evaluation.score_release import release_evaluation
+from receipt_pipeline.home.kept_evaluations import PAGE, KeptEvaluations
 from receipt_pipeline.home.operations import OperationOrders
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.evaluations import newest_evaluation, record_evaluation, record_override
@@ -53,6 +53,8 @@ class EvaluationOrders(OperationOrders):
     def evaluate_release(self, name: str, *, processes: int = PROCESSES) -> dict[str, Any]:
         """Score a shipped release on the labelled set, keep the document and its page, record its digest.
 
+        Document and page are out of sight until they are on record: a crash leaves the earlier ones.
+
         Raises:
             InputRefused: EVALUATION.NO_SET.v1 when no folder of labelled scans is set or it holds none.
             NotFound: no shipped release of this name.
@@ -77,22 +79,21 @@ class EvaluationOrders(OperationOrders):
             {scan.scan_id: scan.picture for scan in scans},
             None if compared is None else [one.as_document() for one in compared],
         )
-        data = canonical_json(document)
-        write_whole(self._place(release_id, "json"), data)
-        write_whole(self._place(release_id, "html"), page.encode())
+        digest = self._kept.write_aside(release_id, document=canonical_json(document), page=page.encode())
         with self.ledger.transaction() as tx:
             record_evaluation(
                 tx,
                 release_id=release_id,
-                document_digest=digest_of_bytes(data),
+                document_digest=digest,
                 set_digest=document["set_digest"],
                 by=self.settings.caller,
             )
+        self._kept.settle(release_id, digest)
         return document
 
     def evaluation_page(self, name: str) -> Path:
         """Return where the page of a release's evaluation lies."""
-        return self._place(self._shipped(name).release.release_id, "html")
+        return self._kept.place(self._shipped(name).release.release_id, PAGE)
 
     def release_no_worse(self, name: str) -> CheckOutcome:
         """Tell whether the evaluations on record say that a release is no worse than the approved one.
@@ -202,11 +203,8 @@ class EvaluationOrders(OperationOrders):
             recorded = newest_evaluation(tx, release_id)
         if recorded is None:
             return None
-        try:
-            data = self._place(release_id, "json").read_bytes()
-        except OSError:
-            data = b""
-        if digest_of_bytes(data) != recorded["document_digest"]:
+        data = self._kept.document(release_id, recorded["document_digest"])
+        if data is None:
             raise NotAllowed(EVALUATION_ALTERED, release_id=release_id)
         document: dict[str, Any] = json.loads(data)
         return document
@@ -217,5 +215,6 @@ class EvaluationOrders(OperationOrders):
                 return shipped
         raise NotFound(NOT_FOUND, release=written)
 
-    def _place(self, release_id: str, ending: str) -> Path:
-        return self.settings.evaluations / f"{release_id.removeprefix('sha256:')}.{ending}"
+    @property
+    def _kept(self) -> KeptEvaluations:
+        return KeptEvaluations(self.settings.evaluations)

@@ -143,6 +143,46 @@ def test_nothing_is_kept_of_an_evaluation_that_has_only_an_altered_one_to_compar
     assert services.evaluation_page(CANDIDATE).exists()
 
 
+def test_a_crash_before_its_record_leaves_the_evaluation_that_was_kept_before(
+    opened: OpenedHome, answers: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = opened.services
+    services.evaluate_release(CANDIDATE)
+    page = services.evaluation_page(CANDIDATE)
+    kept = {path.name: path.read_bytes() for path in page.parent.iterdir()}
+    assert set(kept) == {page.name, page.with_suffix(".json").name}
+    answers[services.release_named(CANDIDATE)] = False
+    with monkeypatch.context() as patch:
+        patch.setattr(room, "record_evaluation", ended)
+        with pytest.raises(KeyboardInterrupt):
+            services.evaluate_release(CANDIDATE)
+    shown = {path.name: path.read_bytes() for path in page.parent.glob("[!.]*")}
+    assert shown == kept
+    assert services.release_no_worse(CANDIDATE).passed
+    services.evaluate_release(CANDIDATE)
+    assert {path.name for path in page.parent.iterdir()} == set(kept)
+    assert page.read_bytes() != kept[page.name]
+
+
+def test_a_crash_right_after_its_record_is_finished_by_the_next_reader(
+    opened: OpenedHome, answers: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = opened.services
+    with monkeypatch.context() as patch:
+        patch.setattr(room.KeptEvaluations, "settle", ended)
+        with pytest.raises(KeyboardInterrupt):
+            services.evaluate_release(CANDIDATE)
+    page = services.evaluation_page(CANDIDATE)
+    assert not page.exists()
+    assert services.release_no_worse(CANDIDATE).passed
+    assert page.exists()
+
+
+def ended(*_: object, **__: object) -> None:
+    """End the process here, as far as it can tell."""
+    raise KeyboardInterrupt
+
+
 def test_a_release_without_evaluation_or_as_good_as_the_approved_is_approved(
     opened: OpenedHome, answers: dict[str, bool]
 ) -> None:

@@ -25,6 +25,7 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.open_questions import RECONCILER
+from receipt_pipeline.ledger.refused_outputs import recorded_refusals
 from receipt_pipeline.ledger.scan_holds import DOOMED, unmark_scans
 from receipt_pipeline.ledger.tables import jobs
 
@@ -209,7 +210,8 @@ def bury(
 
 
 def explained_keys(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
-    """Return those of the keys that a success, intent, quarantine, investigation, hold or tombstone names.
+    """Return those of the keys that a success, intent, refused write, quarantine, investigation, hold or
+    tombstone names.
 
     The open question about an orphan does not explain it; a person's recorded answer does.
     """
@@ -230,6 +232,7 @@ def explained_keys(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
         )
         explained |= set(tx.execute(named).scalars())
         explained |= _quarantined_keys(tx, [key for key in batch if key not in explained])
+        explained |= recorded_refusals(tx, batch)
     return explained
 
 

@@ -17,6 +17,7 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.losses import read_job
+from receipt_pipeline.ledger.refused_outputs import refused_output_key
 from receipt_pipeline.ledger.tables import items, jobs, refused_writes
 
 OPEN = "open"
@@ -47,14 +48,21 @@ def competing_digests(tx: LedgerTransaction, *, job_id: str, subject: str) -> li
     for row in tx.rows(
         query.where(refused_writes.c.digest.is_not(None)).order_by(refused_writes.c.refusal_id)
     ):
-        known.append(
-            {
-                "digest": row["digest"],
-                "source": f"refused {row['write_kind']}",
-                "lease_epoch": row["lease_epoch"],
-            }
-        )
+        known.append(_refused(row))
     return known
+
+
+def _refused(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the digest of a refused write and, for an item's outcome, where the worker kept it."""
+    entry = {
+        "digest": row["digest"],
+        "source": f"refused {row['write_kind']}",
+        "lease_epoch": row["lease_epoch"],
+    }
+    if row["ordinal"] is None:
+        return entry
+    named = {name: row[name] for name in ("job_id", "ordinal", "lease_epoch", "digest")}
+    return entry | {"object_key": refused_output_key(**named)}
 
 
 def hold_divergent(

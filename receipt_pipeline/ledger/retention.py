@@ -25,6 +25,7 @@ from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.losses import read_job
 from receipt_pipeline.ledger.object_records import bury
 from receipt_pipeline.ledger.quarantines import OPEN
+from receipt_pipeline.ledger.refused_outputs import refused_output_keys
 from receipt_pipeline.ledger.tables import attempts, items, jobs, submission_rows, submissions
 
 MICROS_PER_S = 1_000_000
@@ -76,7 +77,7 @@ def _is_held() -> ColumnElement[bool]:
 
 
 def bury_result(tx: LedgerTransaction, *, job_id: str) -> list[str] | None:
-    """Write tombstones for the result and every other upload of the job; returns the keys to delete.
+    """Write tombstones for result, other uploads and refused outputs of the job; returns the keys to delete.
 
     None when the payload is not due, held again, or purged: the whole reason is repeated under the lock.
     A job that never stored anything has no keys and is purged all the same.
@@ -93,6 +94,7 @@ def bury_result(tx: LedgerTransaction, *, job_id: str) -> list[str] | None:
         .where(effects.c.kind == EffectKind.RESULT_OBJECT)
     )
     keys = {row["idempotency_key"]: row["expected_digest"] for row in uploads}
+    keys |= refused_output_keys(tx, [job_id])
     if job["result_key"] is not None:
         keys[job["result_key"]] = job["result_digest"]
     for key in sorted(keys):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from receipt_pipeline.core.errors import LeaseLost
+from receipt_pipeline.core.canonical import canonical_json
+from receipt_pipeline.core.errors import LeaseLost, ObjectFault
+from receipt_pipeline.core.item_outcome import ItemOutcome
 from receipt_pipeline.core.leases import FencingToken
 from receipt_pipeline.core.reasons import STALE_LEASE
 from receipt_pipeline.core.submitted import EarlierItem
@@ -18,6 +20,7 @@ from receipt_pipeline.ledger.commit import uploads_of
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.losses import read_job
 from receipt_pipeline.ledger.quarantines import competing_digests, hold_divergent
+from receipt_pipeline.ledger.refused_outputs import refused_output_key
 from receipt_pipeline.worker.attempt_facts import AttemptMeter
 from receipt_pipeline.worker.equipment import Classifier, Worker
 from receipt_pipeline.worker.heartbeat import Heartbeat
@@ -63,7 +66,12 @@ class Attempt:
 
     @contextmanager
     def writing(
-        self, kind: str, *, ordinal: int | None = None, digest: str | None = None
+        self,
+        kind: str,
+        *,
+        ordinal: int | None = None,
+        digest: str | None = None,
+        outcome: ItemOutcome | None = None,
     ) -> Iterator[LedgerTransaction]:
         """Open the transaction of one fenced write; a refusal is kept with the digest that it carried.
 
@@ -71,6 +79,7 @@ class Attempt:
             kind: names the write in `refused_writes`: begin, checkpoint, yield, intent, commit, close, fail.
             ordinal: of the item whose outcome is written, else None.
             digest: of the outcome or result that the write carries, else None.
+            outcome: the item's outcome itself, which is kept as evidence when its write is refused.
         Raises:
             LeaseLost: a later epoch holds the job, by the ledger's answer or the heartbeat's before it.
         """
@@ -80,19 +89,27 @@ class Attempt:
             with self.worker.ledger.transaction() as tx:
                 yield tx
         except LeaseLost:
-            keep_refusal(self.worker, self.token, kind=kind, ordinal=ordinal, digest=digest)
+            kept = keep_refusal(self.worker, self.token, kind=kind, ordinal=ordinal, digest=digest)
+            if kept and outcome is not None and ordinal is not None:
+                _keep_output(self.worker, self.token, ordinal, outcome)
             raise
         self.beats.progressed()
 
 
 def keep_refusal(
     worker: Worker, token: FencingToken, *, kind: str, ordinal: int | None, digest: str | None
-) -> None:
-    """Record a stale worker's refused write; a digest that differs from the ledger's is quarantined (D2)."""
+) -> bool:
+    """Record a stale worker's refused write; a digest that differs from the ledger's is quarantined (D2).
+
+    Returns:
+        Whether what it carried may be kept: not when the job's payload is purged already.
+    """
     with worker.ledger.transaction() as tx:
         record_refused_write(tx, token, write_kind=kind, ordinal=ordinal, digest=digest)
+        job = read_job(tx, token.job_id)
+        kept = job is not None and job["result_purged_at"] is None
         if digest is None:
-            return
+            return kept
         subject = "result" if ordinal is None else f"item:{ordinal}"
         further = _intents(tx, token.job_id) if ordinal is None else []
         known = competing_digests(tx, job_id=token.job_id, subject=subject) + further
@@ -101,6 +118,18 @@ def keep_refusal(
             hold_divergent(
                 tx, job_id=token.job_id, subject=subject, limits=worker.limits, further=further or None
             )
+        return kept
+
+
+def _keep_output(worker: Worker, token: FencingToken, ordinal: int, outcome: ItemOutcome) -> None:
+    """Keep the outcome of a refused write as bytes, beside the digest that is on record."""
+    data = canonical_json(outcome.as_document())
+    key = refused_output_key(
+        job_id=token.job_id, ordinal=ordinal, lease_epoch=token.lease_epoch, digest=outcome.outcome_digest
+    )
+    # Evidence that cannot be stored leaves the digest; this worker stands down either way.
+    with suppress(ObjectFault):
+        worker.objects.put(key, data)
 
 
 def _intents(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:

@@ -69,16 +69,16 @@ def _pass(attempt: Attempt, finished: FinishedItem | None, next_ordinal: int | N
         point("begin.before")
     kind = "begin" if finished is None else "checkpoint"
     ordinal = finished.ordinal if finished else None
-    digest = finished.outcome.outcome_digest if finished else None
-    with attempt.writing(kind, ordinal=ordinal, digest=digest) as tx:
+    outcome = finished.outcome if finished else None
+    digest = outcome.outcome_digest if outcome else None
+    with attempt.writing(kind, ordinal=ordinal, digest=digest, outcome=outcome) as tx:
         boundary = pass_boundary(
             tx, attempt.token, finished=finished, next_ordinal=next_ordinal, limits=attempt.worker.limits
         )
     if finished is not None:
         attempt.items_done += 1
-        outcome = finished.outcome
         item = next(item for item in attempt.claimed.items if item["ordinal"] == finished.ordinal)
-        _remember(attempt, item, fields=outcome.fields, evidence=outcome.evidence)
+        _remember(attempt, item, fields=finished.outcome.fields, evidence=finished.outcome.evidence)
         point("checkpoint.after")
     if next_ordinal is not None:
         point("begin.after")

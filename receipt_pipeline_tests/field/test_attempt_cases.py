@@ -6,18 +6,20 @@ import json
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import StageFailed
-from receipt_pipeline.core.item_outcome import ItemOutcome
+from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
 from receipt_pipeline.intake.retry import retry_unresolved
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.losses import lose_lease
+from receipt_pipeline.worker.unchanged import outcome_of
 from receipt_pipeline_tests.builders import RELEASE, TENANT, approve
 from receipt_pipeline_tests.fakes.failing_objects import PutFault
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
@@ -161,6 +163,7 @@ def test_case_13_differing_outputs_of_two_attempts_are_held_and_identical_ones_a
     assert (held["state"], held["phase"], held["result_key"]) == ("running", "quarantined", None)
     (row,) = house.bench.quarantines(first)
     assert len({entry["digest"] for entry in row["digests"]}) == 2
+    assert both_outputs(house, first, row["digests"]) == {entry["digest"] for entry in row["digests"]}
     (question,) = house.bench.investigations(first)
     assert (question["kind"], question["owner"], question["state"]) == (
         "divergent_output",
@@ -175,6 +178,16 @@ def test_case_13_differing_outputs_of_two_attempts_are_held_and_identical_ones_a
     assert balance(report) == {"accepted": 2, "succeeded": 1, "unresolved": 1}
     assert (report["missing_terminal"], report["divergent"]) == ([first], [first])
     assert (report["state"], report["gate"]) == ("investigate", "pass")
+
+
+def both_outputs(house: CaseHouse, job_id: str, digests: list[dict[str, Any]]) -> set[str]:
+    """Read both outputs of the job's item, the refused one by the key that its evidence names."""
+    [item] = house.bench.items(job_id)
+    [refused] = [entry["object_key"] for entry in digests if entry["source"] == "refused checkpoint"]
+    kept = json.loads(house.bench.objects.read(refused))
+    outcomes = (ItemOutcome.from_document(kept), outcome_of(item))
+    assert {outcome.decision for outcome in outcomes} == set(Decision)
+    return {outcome.outcome_digest for outcome in outcomes}
 
 
 def test_case_13_an_output_whose_report_was_lost_is_published_and_not_computed_again(

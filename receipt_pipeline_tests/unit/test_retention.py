@@ -10,11 +10,14 @@ from sqlalchemy import select
 
 from receipt_pipeline.core.envelope import LimitsRequest
 from receipt_pipeline.core.errors import NotAllowed
+from receipt_pipeline.core.leases import FencingToken
 from receipt_pipeline.core.reasons import RESULT_RETIRED
 from receipt_pipeline.effects.read_result import read_result
 from receipt_pipeline.ledger import effect_tables
+from receipt_pipeline.ledger.checkpoint import record_refused_write
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.object_records import bury, hold_objects
+from receipt_pipeline.ledger.refused_outputs import refused_output_key
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline.reconciliation.retention import expire_diagnostics, expire_results
 from receipt_pipeline_tests.builders import TENANT
@@ -208,6 +211,24 @@ def test_an_upload_that_certainly_failed_keeps_no_payload(house: ReconcileBench,
     assert expire_results(house.services) == [job_id]
     assert house.bench.job(job_id)["result_purged_at"] == house.clock.now()
     assert {item["fields"] for item in house.bench.items(job_id)} == {None}
+    assert house.red_checks() == set()
+
+
+@pytest.mark.requirement("R129")
+def test_what_a_stale_worker_carried_is_no_orphan_and_goes_with_the_payload(house: ReconcileBench) -> None:
+    job = house.settled(key="stale", limits=LimitsRequest(result_retention_s=RETENTION_S))
+    digest = house.bench.items(job["job_id"])[0]["outcome_digest"]
+    with house.ledger.transaction() as tx:
+        record_refused_write(
+            tx, FencingToken(job["job_id"], 0), write_kind="checkpoint", ordinal=0, digest=digest
+        )
+    key = refused_output_key(job_id=job["job_id"], ordinal=0, lease_epoch=0, digest=digest)
+    house.store_at(key, b"what it carried", age_s=house.limits.orphan_grace_s + 1)
+    reconcile(house.services)
+    assert (house.red_checks(), house.questions()) == (set(), [])
+    house.clock.advance(RETENTION_S)
+    assert expire_results(house.services) == [job["job_id"]]
+    assert not house.path(key).exists()
     assert house.red_checks() == set()
 
 

@@ -16,11 +16,11 @@ import duckdb
 import pyarrow as pa
 
 from receipt_pipeline.accounting.arrow_columns import column_of
-from receipt_pipeline.accounting.export_note import CHANGED_JOBS, ExportNote, Part
-from receipt_pipeline.accounting.exported import EXPORTED, ExportedTable, Renewal
-from receipt_pipeline.accounting.facts import SETTLED_BY_ROWS, Facts, read_facts
+from receipt_pipeline.accounting.export_note import ExportNote, Renewed
+from receipt_pipeline.accounting.exported import EXPORTED, Renewal
+from receipt_pipeline.accounting.facts import SETTLED_BY_ROWS, Earlier, Facts, read_facts
 from receipt_pipeline.accounting.report_document import build_document
-from receipt_pipeline.accounting.reported import asking_of_jobs, asking_report
+from receipt_pipeline.accounting.reported import asking_of_renewed, asking_report
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.columns import EPOCH, MICROSECOND
 
@@ -28,7 +28,6 @@ TIME_ZONE = "UTC"
 # Analysts' own tools are seldom the newest: a DuckDB of this version and every later one opens the file.
 READABLE_FROM = "v1.2.0"
 FINDING_COLUMNS = ("finding", "job_id", "investigation_id", "owner", "deadline_at", "owned", "answered")
-JSON_COLUMNS = frozenset({"data", "evidence", "digests", "reasons", "facts", "warnings", "detail"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +47,11 @@ class LedgerMoment:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """An earlier report that is brought up to date: where it lies, and the refresh that it shows."""
+    """An earlier report that is brought up to date: where it lies, the refresh that it shows, and when."""
 
     path: Path
     refresh_no: int
+    as_of: dt.datetime
 
 
 def sql_text(name: str) -> str:
@@ -83,16 +83,18 @@ def build_file(
         connection.execute("BEGIN")
         if base is None:
             _create(connection, export, note)
-        for refresh_no in range((base.refresh_no if base else 0) + 1, note.refresh_no + 1):
-            _renew(connection, export, note, refresh_no)
+        renewals = note.renewed(export, after=base.refresh_no if base else 0)
+        for renewed in renewals:
+            _renew(connection, renewed)
         connection.execute("COMMIT")
         with ExitStack() as asking:
             asked = asking.enter_context(asking_report(connection, now=moment.now, buried=moment.buried))
-            in_question = None
-            if base is not None:
-                job_ids = _jobs_in_question(export, note, base)
-                in_question = asking.enter_context(asking_of_jobs(connection, job_ids, now=moment.now))
-            facts = read_facts(asked, limits=limits, cutoff=cutoff, in_question=in_question)
+            earlier = None
+            # Where the clock was put back, what was overdue then may not be so now.
+            if base is not None and base.as_of <= moment.now:
+                changed = asking.enter_context(asking_of_renewed(connection, renewals, now=moment.now))
+                earlier = Earlier(changed, _found_before(connection, renewals))
+            facts = read_facts(asked, limits=limits, cutoff=cutoff, earlier=earlier)
             document = build_document(asked, facts, standing_alerts=moment.alerts)
         connection.execute("BEGIN")
         if base is None:
@@ -109,56 +111,44 @@ def build_file(
 
 def _create(connection: duckdb.DuckDBPyConnection, export: Path, note: ExportNote) -> None:
     for table in EXPORTED:
-        files = _files(export, note.of_refresh(table.name, 0))
-        connection.execute(
-            f"CREATE TABLE {table.name} AS SELECT {_shown(table)} FROM read_parquet(?)", [files]
-        )
+        files = note.files(export, table.name, 0)
+        connection.execute(f"CREATE TABLE {table.name} AS SELECT {table.shown} FROM read_parquet(?)", [files])
 
 
-def _renew(connection: duckdb.DuckDBPyConnection, export: Path, note: ExportNote, refresh_no: int) -> None:
+def _renew(connection: duckdb.DuckDBPyConnection, renewed: Renewed) -> None:
     """Let the rows of one refresh take the place of those that they renew."""
-    moved = _files(export, note.of_refresh(CHANGED_JOBS, refresh_no))
-    if moved:
-        connection.execute("CREATE TEMP TABLE moved AS SELECT job_id FROM read_parquet(?)", [moved])
+    if renewed.moved:
+        connection.execute("CREATE TEMP TABLE moved AS SELECT job_id FROM read_parquet(?)", [renewed.moved])
     for table in EXPORTED:
-        files = _files(export, note.of_refresh(table.name, refresh_no))
-        if table.renewal is Renewal.BY_JOB and moved:
+        files = renewed.rows[table.name]
+        if table.renewal is Renewal.BY_JOB and renewed.moved:
             connection.execute(f"DELETE FROM {table.name} WHERE job_id IN (SELECT job_id FROM moved)")
         if not files:
             continue
         if table.renewal is Renewal.BY_JOB:
-            connection.execute(f"DELETE FROM {table.name} WHERE job_id IS NULL")
+            if table.source.c.job_id.nullable:
+                connection.execute(f"DELETE FROM {table.name} WHERE job_id IS NULL")
         elif table.renewal is Renewal.BY_KEY:
             key = table.key
             again = f"SELECT {key} FROM read_parquet(?)"
             connection.execute(f"DELETE FROM {table.name} WHERE {key} IN ({again})", [files])
         elif table.renewal is Renewal.WHOLE:
             connection.execute(f"DELETE FROM {table.name}")
-        connection.execute(f"INSERT INTO {table.name} SELECT {_shown(table)} FROM read_parquet(?)", [files])
-    if moved:
+        connection.execute(f"INSERT INTO {table.name} SELECT {table.shown} FROM read_parquet(?)", [files])
+    if renewed.moved:
         connection.execute("DROP TABLE moved")
 
 
-def _jobs_in_question(export: Path, note: ExportNote, base: Base) -> str:
-    """Return the query for the jobs that changed since the base, or of which it found something."""
-    renewals = range(base.refresh_no + 1, note.refresh_no + 1)
-    files = [file for no in renewals for file in _files(export, note.of_refresh(CHANGED_JOBS, no))]
+def _found_before(connection: duckdb.DuckDBPyConnection, renewals: Sequence[Renewed]) -> dict[str, list[str]]:
+    """Return what the base found of jobs that did not change since: nothing but a change takes it back."""
+    found: dict[str, list[str]] = {finding: [] for finding in SETTLED_BY_ROWS}
     listed = ", ".join(f"'{finding}'" for finding in SETTLED_BY_ROWS)
-    found = f"SELECT job_id FROM account_findings WHERE finding IN ({listed})"
-    quoted = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
-    changed = [f"SELECT job_id FROM read_parquet([{quoted}])"] if files else []
-    return " UNION ".join([found, *changed])
-
-
-def _files(export: Path, parts: Sequence[Part]) -> list[str]:
-    return [str(export / part.file) for part in parts]
-
-
-def _shown(table: ExportedTable) -> str:
-    columns = [
-        f"{column}::JSON AS {column}" if column in JSON_COLUMNS else f'"{column}"' for column in table.names
-    ]
-    return ", ".join([*columns, "total"] if table.name == "items" else columns)
+    query = f"SELECT finding, job_id FROM account_findings WHERE finding IN ({listed})"
+    if moved := [file for renewed in renewals for file in renewed.moved]:
+        query += " AND job_id NOT IN (SELECT job_id FROM read_parquet(?))"
+    for finding, job_id in connection.execute(query, [moved] if moved else []).fetchall():
+        found[finding].append(job_id)
+    return found
 
 
 def _load_account(

@@ -37,6 +37,19 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Renewed:
+    """What one refresh read again.
+
+    Attributes:
+        moved: files that list the jobs whose rows take the place of all that they had.
+        rows: per table the files of the rows.
+    """
+
+    moved: list[str]
+    rows: Mapping[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class ExportNote:
     """What an export holds.
 
@@ -60,6 +73,20 @@ class ExportNote:
     def of_refresh(self, table: str, refresh_no: int) -> tuple[Part, ...]:
         """Return the parts of a table that one refresh wrote; 0 asks for those of the full export."""
         return tuple(part for part in self.parts.get(table, ()) if part.refresh_no == refresh_no)
+
+    def renewed(self, folder: Path, *, after: int) -> list[Renewed]:
+        """Return what each refresh after a certain one read again, oldest first."""
+        return [
+            Renewed(
+                moved=self.files(folder, CHANGED_JOBS, no),
+                rows={table.name: self.files(folder, table.name, no) for table in EXPORTED},
+            )
+            for no in range(after + 1, self.refresh_no + 1)
+        ]
+
+    def files(self, folder: Path, table: str, refresh_no: int) -> list[str]:
+        """Return the files of a table that one refresh wrote; 0 asks for those of the full export."""
+        return [str(folder / part.file) for part in self.of_refresh(table, refresh_no)]
 
     def rows_written(self, table: str, *, since: int) -> int:
         """Return how many rows of a table the export and its refreshes from `since` on wrote."""

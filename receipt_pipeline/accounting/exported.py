@@ -34,6 +34,8 @@ from receipt_pipeline.ledger.tables import (
     submissions,
 )
 
+JSON_COLUMNS = frozenset({"data", "evidence", "digests", "reasons", "facts", "warnings", "detail"})
+
 
 class Renewal(StrEnum):
     """What the rows of a refresh take the place of."""
@@ -75,6 +77,15 @@ class ExportedTable:
         """Return the one column that names a row of a table that is renewed by key."""
         [column] = self.source.primary_key.columns
         return exported_name(column.name)
+
+    @property
+    def shown(self) -> str:
+        """Return what the report selects from the table's parts."""
+        columns = [
+            f"{column}::JSON AS {column}" if column in JSON_COLUMNS else f'"{column}"'
+            for column in self.names
+        ]
+        return ", ".join([*columns, "total"] if self.name == "items" else columns)
 
     @property
     def schema(self) -> Any:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import func, select
 
 from receipt_pipeline.accounting.release_report import JobSets
-from receipt_pipeline.core.item_classes import ItemClass
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.copied_ledger import CopiedLedger
@@ -22,15 +21,11 @@ from receipt_pipeline.ledger.findings import unbalanced_items
 from receipt_pipeline.ledger.findings_account import AccountSets, account_sets
 from receipt_pipeline.ledger.findings_divergence import held_divergence, unheld_divergence
 from receipt_pipeline.ledger.findings_effects import GIVEN_UP, effect_gaps, overdue_effects
-from receipt_pipeline.ledger.findings_objects import (
-    object_mismatch,
-    object_without_success,
-    success_without_object,
-)
+from receipt_pipeline.ledger.findings_objects import gone_and_altered, object_without_success
 from receipt_pipeline.ledger.investigations import OPEN, RESOLVED, InvestigationKind, is_owned
 from receipt_pipeline.ledger.older_jobs import undecided_older_jobs
 from receipt_pipeline.ledger.open_questions import RECONCILER
-from receipt_pipeline.ledger.tables import events, items, jobs
+from receipt_pipeline.ledger.tables import events
 from receipt_pipeline.ledger.tenant_scope import TenantScope, read_scope
 
 # Which question answers for which finding; a job without a terminal record may be in any question.
@@ -54,6 +49,7 @@ FACT_FINDINGS = frozenset(
 SETTLED_BY_ROWS = ("effect_gaps", "effects_given_up", "unbalanced_items", "divergent")
 
 Owned = Callable[[Mapping[str, Any]], bool]
+Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +82,19 @@ class OpenFinding:
     def label(self) -> str:
         """Return a name of the finding that is unique in the account."""
         return f"{self.finding}:{self.job_id or self.investigation_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an account that was made before settles.
+
+    Attributes:
+        changed: shows only the jobs that changed since, with all their rows.
+        found: by finding of those that a job's own rows settle, the ids of other jobs in it.
+    """
+
+    changed: LedgerTransaction
+    found: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +133,7 @@ def read_facts(
     limits: ServiceLimits,
     cutoff: dt.datetime | None = None,
     tenant: str | None = None,
-    in_question: LedgerTransaction | None = None,
+    earlier: Earlier | None = None,
 ) -> Facts:
     """Read the account's facts as of now, or as of a cutoff, in the caller's one snapshot.
 
@@ -132,8 +141,8 @@ def read_facts(
 
     Args:
         tenant: whose account it is; None for the account of the whole ledger, as a copy always is.
-        in_question: shows only the jobs that changed since an account that was made before, or had a
-            finding in it; only of these is asked what a job's own rows settle. None to ask of all.
+        earlier: what an account that was made before settles; only of the jobs that changed since is
+            asked what a job's own rows settle. None to ask of all.
     """
     assert tenant is None or not isinstance(tx, CopiedLedger)
     scope = read_scope(tx, tenant)
@@ -143,15 +152,17 @@ def read_facts(
     unanswered = {
         job_id: count for job_id, count in _unanswered_items(tx, found).items() if scope.shows_job(job_id)
     }
-    settled, gaps = _settled_by_its_rows(tx, in_question)
+    settled, before = _settled_by_its_rows(tx, earlier)
+    gaps = effect_gaps(settled).rows + before["effect_gaps"] + before["effects_given_up"]
     standing = _ids([row for row in gaps if row["fault"] != GIVEN_UP])
+    gone, altered = gone_and_altered(tx)
     listed = {
         "effect_gaps": _ids(gaps),
-        "unbalanced_items": _ids(unbalanced_items(settled).rows),
-        "success_without_object": _ids(success_without_object(tx).rows),
+        "unbalanced_items": _ids(unbalanced_items(settled).rows + before["unbalanced_items"]),
+        "success_without_object": _ids(gone),
         "object_without_success": _ids(object_without_success(tx).rows, "object_key"),
-        "object_mismatch": _ids(object_mismatch(tx).rows),
-        "divergent": _ids(held_divergence(tx).rows + unheld_divergence(settled).rows),
+        "object_mismatch": _ids(altered),
+        "divergent": _ids(held_divergence(tx).rows + unheld_divergence(settled).rows + before["divergent"]),
     }
     for name, ids in listed.items():
         shows = scope.shows_key if name == "object_without_success" else scope.shows_job
@@ -180,12 +191,22 @@ def read_facts(
 
 
 def _settled_by_its_rows(
-    tx: LedgerTransaction, in_question: LedgerTransaction | None
-) -> tuple[LedgerTransaction, list[dict[str, Any]]]:
-    """Return whom to ask what a job's own rows settle, and the gaps of effects, some of which time makes."""
-    if in_question is None:
-        return tx, effect_gaps(tx).rows
-    return in_question, [*effect_gaps(in_question).rows, *overdue_effects(tx).rows]
+    tx: LedgerTransaction, earlier: Earlier | None
+) -> tuple[LedgerTransaction, dict[str, Rows]]:
+    """Return whom to ask what a job's own rows settle, and by finding what stands without being asked.
+
+    Gaps of effects that an earlier account found stand, and those that time made since are asked of all.
+    """
+    if earlier is None:
+        return tx, {finding: [] for finding in SETTLED_BY_ROWS}
+    stands = {
+        finding: [{"job_id": job_id, "fault": finding} for job_id in ids]
+        for finding, ids in earlier.found.items()
+    }
+    stands["effect_gaps"] += overdue_effects(tx).rows
+    for row in stands["effects_given_up"]:
+        row["fault"] = GIVEN_UP
+    return earlier.changed, stands
 
 
 @functools.cache
@@ -238,22 +259,15 @@ def _unanswered_items(tx: LedgerTransaction, found: AccountSets) -> dict[str, in
     """Count the unresolved items of closed jobs per job, unless a decision about them is recorded."""
     if not found.unresolved_items:
         return {}
-    decided = exists(
-        select(investigations.c.investigation_id)
-        .where(investigations.c.job_id == items.c.job_id)
-        .where(investigations.c.kind == InvestigationKind.UNRESOLVED_ITEMS)
-        .where(investigations.c.state == RESOLVED)
-    )
-    query = (
-        select(items.c.job_id, func.count().label("unresolved"))
-        .join(jobs, jobs.c.job_id == items.c.job_id)
-        .where(items.c.item_class == ItemClass.UNRESOLVED)
-        .where(jobs.c.state.in_(sorted(TERMINAL_STATES)))
-        .where(jobs.c.submitted_at <= found.as_of)
-        .where(~decided)
-        .group_by(items.c.job_id)
-    )
-    return {row["job_id"]: int(row["unresolved"]) for row in tx.rows(query)}
+    decided = {
+        row["job_id"]
+        for row in tx.rows(
+            select(investigations.c.job_id)
+            .where(investigations.c.kind == InvestigationKind.UNRESOLVED_ITEMS)
+            .where(investigations.c.state == RESOLVED)
+        )
+    }
+    return {job_id: count for job_id, count in found.unresolved_items.items() if job_id not in decided}
 
 
 def _open_findings(

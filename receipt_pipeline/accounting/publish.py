@@ -18,7 +18,6 @@ from receipt_pipeline.accounting.charts import report_markdown
 from receipt_pipeline.accounting.export import refresh_export
 from receipt_pipeline.accounting.export_note import ExportNote
 from receipt_pipeline.accounting.publish_lock import is_full, publishing, storage_faults
-from receipt_pipeline.accounting.query import fetch_rows, reading_report
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.accounting.set_aside import set_aside
 from receipt_pipeline.core.errors import ReportFault
@@ -77,7 +76,7 @@ def publish_report(
                 raise
             notices.append(_keep_aside(accountant, f"it was not to be refreshed ({type(error).__name__})"))
             built = _build(accountant, cutoff, whole=True)
-        notices += [*built.notices, *_put_in_place(accountant, built.path)]
+        notices += [*built.notices, *_put_in_place(accountant, built)]
         accountant.doubted.unlink(missing_ok=True)
     for notice in notices:
         # Whoever asked is handed the notices; as a warning each would be printed twice.
@@ -91,6 +90,7 @@ class _Built:
     seq: int
     document: Mapping[str, Any]
     notices: tuple[str, ...]
+    shows: list[Any]
 
 
 def _build(accountant: Accountant, cutoff: dt.datetime | None, *, whole: bool) -> _Built:
@@ -116,21 +116,18 @@ def _build(accountant: Accountant, cutoff: dt.datetime | None, *, whole: bool) -
         # A partial file is worth nothing, and on a full disk its space is wanted.
         _discard(path)
         raise
-    return _Built(path, facts.snapshot.seq, document, exported.notices)
+    shows = [exported.note.export_id, exported.note.refresh_no, facts.snapshot.as_of.isoformat()]
+    return _Built(path, facts.snapshot.seq, document, exported.notices, shows)
 
 
 def _base(accountant: Accountant, note: ExportNote) -> Base | None:
     """Return the published file where it shows an earlier state of this very export."""
     if not accountant.published.exists():
         return None
-    try:
-        with reading_report(accountant.published) as connection:
-            (shown,) = fetch_rows(connection, "SELECT export_id, refresh_no FROM report_info")
-    except (ReportFault, ValueError):
+    shows = _noted_as(accountant)[2:]
+    if not shows or shows[0] != note.export_id or shows[1] > note.refresh_no:
         return None
-    if shown["export_id"] != note.export_id or shown["refresh_no"] > note.refresh_no:
-        return None
-    return Base(accountant.published, shown["refresh_no"])
+    return Base(accountant.published, shows[1], dt.datetime.fromisoformat(shows[2]))
 
 
 def _is_doubted(accountant: Accountant, notices: list[str]) -> bool:
@@ -147,16 +144,29 @@ def _is_doubted(accountant: Accountant, notices: list[str]) -> bool:
 
 
 def _is_as_published(accountant: Accountant) -> bool:
-    try:
-        known = json.loads(_published_note(accountant).read_text())
-    except (OSError, ValueError):
+    if not (known := _as_noted(accountant)):
         return not accountant.export.exists()
-    return _stamp(accountant.published) in known
+    return _stamp(accountant.published) in [line[:2] for line in known]
 
 
-def _stamp(path: Path) -> list[int]:
+def _as_noted(accountant: Accountant) -> list[list[Any]]:
+    """Return size and time of each file that may be the published one, and which refresh it shows."""
+    try:
+        noted: list[list[Any]] = json.loads(_published_note(accountant).read_text())
+    except (OSError, ValueError):
+        return []
+    return noted
+
+
+def _stamp(path: Path) -> list[Any]:
     found = path.stat()
     return [found.st_size, found.st_mtime_ns]
+
+
+def _noted_as(accountant: Accountant) -> list[Any]:
+    """Return the line of the published file; size and time alone where nothing is known of it."""
+    stamp = _stamp(accountant.published)
+    return next((line for line in _as_noted(accountant) if line[:2] == stamp), stamp)
 
 
 def _published_note(accountant: Accountant) -> Path:
@@ -213,14 +223,16 @@ def _keep_aside(accountant: Accountant, what: str) -> str:
     return set_aside(accountant.published, what, root=accountant.report_root, take=os.link)
 
 
-def _put_in_place(accountant: Accountant, build: Path) -> list[str]:
+def _put_in_place(accountant: Accountant, built: _Built) -> list[str]:
     """Sync the file, rename it over the published one, and prove that it opens under its name."""
+    build = built.path
     assert not _log_of(build).exists(), "a closed file has nothing left to replay"
     build.chmod(0o444)
     _sync(build)
     notices = _set_log_aside(accountant)
     # Both files are known while one takes the other's place: a crash leaves either.
-    known = [_stamp(path) for path in (build, accountant.published) if path.exists()]
+    former = [_noted_as(accountant)] if accountant.published.exists() else []
+    known = [[*_stamp(build), *built.shows], *former]
     _published_note(accountant).write_text(json.dumps(known))
     try:
         point("publish_report.before")

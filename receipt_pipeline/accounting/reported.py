@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import sqlalchemy as sa
 
+from receipt_pipeline.accounting.export_note import Renewed
 from receipt_pipeline.accounting.exported import EXPORTED, ExportedTable, Renewal, exported_name
 from receipt_pipeline.ledger.copied_ledger import CopiedLedger
 from receipt_pipeline.ledger.effect_tables import tombstones
@@ -40,34 +41,47 @@ def asking_report(
 
 
 @contextmanager
-def asking_of_jobs(
-    report: duckdb.DuckDBPyConnection, job_ids: str, *, now: dt.datetime
+def asking_of_renewed(
+    report: duckdb.DuckDBPyConnection, renewals: Sequence[Renewed], *, now: dt.datetime
 ) -> Iterator[CopiedLedger]:
-    """Let the rows of some jobs stand for the ledger: those tables alone whose rows are renewed by job.
+    """Let the rows of the jobs that refreshes renewed stand for the ledger: what is renewed by job, alone.
 
-    Args:
-        job_ids: a query of the report for the ids of the jobs.
+    They are taken from what was exported, for to find them in the report all its rows would be read.
     """
     connection = report.cursor()
     try:
         [(name,)] = connection.execute("SELECT current_database()").fetchall()
         place = f'"{name}".main'
         connection.execute(f"ATTACH ':memory:' AS {SOME}")
-        connection.execute(f"CREATE TABLE {SOME}.main.asked_jobs AS {job_ids}")
         connection.execute(f"USE {SOME}.main")
         for table in EXPORTED:
             if table.renewal is Renewal.BY_JOB:
-                shown = ", ".join(_as_in_ledger(table, column) for column in table.source.columns)
-                source = f'{place}."{table.name}"'
-                # By row number, or every column of every row would be read to compare one of them.
-                rows = f"SELECT rowid FROM {source} WHERE job_id IN (SELECT job_id FROM asked_jobs)"
-                made = f'CREATE TABLE "{table.source.name}" AS SELECT {shown} FROM {source}'
-                connection.execute(f"{made} WHERE rowid IN ({rows})")
+                _load_renewed(connection, place, table, renewals)
         yield CopiedLedger(lambda text: connection.execute(text).fetchall(), now=now)
         connection.execute(f"USE {place}")
         connection.execute(f"DETACH {SOME}")
     finally:
         connection.close()
+
+
+def _load_renewed(
+    connection: duckdb.DuckDBPyConnection, place: str, table: ExportedTable, renewals: Sequence[Renewed]
+) -> None:
+    """Make a table of the ledger out of the rows that refreshes read again, later ones instead of earlier."""
+    name = f'"{table.source.name}"'
+    shown = ", ".join(_as_in_ledger(table, column) for column in table.source.columns)
+    read = f"SELECT {shown} FROM (SELECT {table.shown} FROM read_parquet(?) WHERE job_id IS NOT NULL)"
+    there = False
+    for renewed in renewals:
+        if there and renewed.moved:
+            again = "SELECT job_id FROM read_parquet(?)"
+            connection.execute(f"DELETE FROM {name} WHERE job_id IN ({again})", [renewed.moved])
+        if files := renewed.rows[table.name]:
+            into = f"INSERT INTO {name}" if there else f"CREATE TABLE {name} AS"
+            connection.execute(f"{into} {read}", [files])
+            there = True
+    if not there:
+        connection.execute(f'CREATE TABLE {name} AS SELECT {shown} FROM {place}."{table.name}" LIMIT 0')
 
 
 def _show_as_ledger(connection: duckdb.DuckDBPyConnection, place: str, buried: Sequence[str]) -> None:

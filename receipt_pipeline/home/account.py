@@ -22,7 +22,7 @@ from receipt_pipeline.core.principals import Role, require
 from receipt_pipeline.effects.outbox_folder import write_whole
 from receipt_pipeline.home.repairs import RepairOrders
 from receipt_pipeline.ledger.counts import count_deliveries, count_jobs, count_review_tasks
-from receipt_pipeline.ledger.findings_objects import object_mismatch, success_without_object
+from receipt_pipeline.ledger.findings_objects import gone_and_altered
 from receipt_pipeline.ledger.status import last_runs
 from receipt_pipeline.reconciliation.checks import CHECKS
 
@@ -56,8 +56,8 @@ class AccountOrders(RepairOrders):
     def faulty_results(self) -> list[str]:
         """Return the jobs whose result was not as recorded when it was last looked at."""
         with self.ledger.reading() as tx:
-            rows = [*success_without_object(tx).rows, *object_mismatch(tx).rows]
-        return sorted({str(row["job_id"]) for row in rows})
+            gone, altered = gone_and_altered(tx)
+        return sorted({str(row["job_id"]) for row in gone + altered})
 
     def export_ledger(self) -> dict[str, int]:
         """Export the ledger as Parquet in one snapshot; returns rows per table."""

@@ -31,7 +31,7 @@ class AccountSets:
             in different states is in both sets, an unknown job in one: so the sets show it.
         in_flight: inside their own deadlines and not held.
         unresolved: job_id and why, in order of id: no terminal record though one is due.
-        unresolved_items: items of closed jobs that are classed `unresolved`.
+        unresolved_items: how many items of closed jobs are classed `unresolved`, by job.
         orphan_terminal: ids with a terminal record that nobody accepted.
         overlapping: ids whose row and journal, or two records, disagree on the state.
         ordinary: by state how many more jobs are closed, as row and journal agree, or in flight: those
@@ -43,7 +43,7 @@ class AccountSets:
     terminal: Mapping[JobState, frozenset[str]]
     in_flight: frozenset[str]
     unresolved: tuple[tuple[str, str], ...]
-    unresolved_items: int
+    unresolved_items: Mapping[str, int]
     orphan_terminal: tuple[str, ...]
     overlapping: tuple[str, ...]
     ordinary: Mapping[JobState, int]
@@ -104,7 +104,11 @@ class FilledSets:
                 self._terminal[row["state"]].add(row["job_id"])
 
     def as_of(
-        self, moment: dt.datetime, *, unresolved_items: int, ordinary: Mapping[JobState, int] | None = None
+        self,
+        moment: dt.datetime,
+        *,
+        unresolved_items: Mapping[str, int],
+        ordinary: Mapping[JobState, int] | None = None,
     ) -> AccountSets:
         """Return what was filled in as the sets of a moment."""
         return AccountSets(
@@ -145,20 +149,20 @@ def _count_terminal_records(tx: LedgerTransaction) -> int:
     return int(tx.scalar(select(func.count()).where(events.c.kind == EventKind.TERMINAL)) or 0)
 
 
-def unresolved_items(tx: LedgerTransaction, as_of: dt.datetime) -> int:
-    """Count the items of closed jobs that are classed `unresolved`."""
+def unresolved_items(tx: LedgerTransaction, as_of: dt.datetime) -> dict[str, int]:
+    """Count by job the items of closed jobs that are classed `unresolved`."""
     unresolved = items.c.item_class == ItemClass.UNRESOLVED
     if not tx.scalar(select(func.count()).select_from(items).where(unresolved)):
-        return 0  # Most ledgers; joining them with all their jobs only tells when the jobs were submitted.
+        return {}  # Most ledgers; joining them with all their jobs only tells when the jobs were submitted.
     query = (
-        select(func.count())
-        .select_from(items)
+        select(items.c.job_id, func.count().label("unresolved"))
         .join(jobs, jobs.c.job_id == items.c.job_id)
         .where(unresolved)
         .where(is_terminal())
         .where(jobs.c.submitted_at <= as_of)
+        .group_by(items.c.job_id)
     )
-    return int(tx.scalar(query) or 0)
+    return {str(row["job_id"]): int(row["unresolved"]) for row in tx.rows(query)}
 
 
 def unaccepted_records() -> sa.Select[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, and_, exists, or_, select
@@ -13,6 +14,8 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.findings import Finding, Query, find
 from receipt_pipeline.ledger.object_records import ObjectOutcome
 from receipt_pipeline.ledger.tables import jobs
+
+Rows = list[dict[str, Any]]
 
 
 def _checked_results(*conditions: ColumnElement[bool]) -> sa.Select[tuple[object, ...]]:
@@ -39,19 +42,29 @@ def _checked_results(*conditions: ColumnElement[bool]) -> sa.Select[tuple[object
     )
 
 
+GONE = (ObjectOutcome.MISSING, ObjectOutcome.UNREADABLE)
+
+
 @functools.cache
 def _gone() -> Query:
-    return _checked_results(object_checks.c.outcome.in_([ObjectOutcome.MISSING, ObjectOutcome.UNREADABLE]))
+    return _checked_results(object_checks.c.outcome.in_(GONE))
 
 
 @functools.cache
 def _altered() -> Query:
+    return _checked_results(_is_altered())
+
+
+@functools.cache
+def _gone_or_altered() -> Query:
+    return _checked_results(or_(object_checks.c.outcome.in_(GONE), _is_altered()))
+
+
+def _is_altered() -> ColumnElement[bool]:
     other_digest = object_checks.c.found_digest != jobs.c.result_digest
-    return _checked_results(
-        or_(
-            object_checks.c.outcome == ObjectOutcome.MISMATCH,
-            and_(object_checks.c.outcome == ObjectOutcome.OK, other_digest),
-        )
+    return or_(
+        object_checks.c.outcome == ObjectOutcome.MISMATCH,
+        and_(object_checks.c.outcome == ObjectOutcome.OK, other_digest),
     )
 
 
@@ -79,6 +92,12 @@ def object_mismatch(tx: LedgerTransaction) -> Finding:
         meaning="every result object has the digest and the size that the ledger recorded",
         query=_altered(),
     )
+
+
+def gone_and_altered(tx: LedgerTransaction) -> tuple[Rows, Rows]:
+    """Return the rows of `success_without_object` and of `object_mismatch`, in one pass over all results."""
+    rows = tx.rows(_gone_or_altered())
+    return [row for row in rows if row["fault"] in GONE], [row for row in rows if row["fault"] not in GONE]
 
 
 def pins_not_stated(tx: LedgerTransaction) -> Finding:

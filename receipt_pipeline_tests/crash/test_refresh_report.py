@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from sqlalchemy import update
 
 from receipt_pipeline.accounting import export
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
@@ -171,8 +172,12 @@ def test_an_export_that_runs_ahead_of_the_report_is_caught_up_with(
     accountant: Accountant, tmp_path: Path
 ) -> None:
     """As when the process is killed between export and publication, several times."""
-    for _ in range(3):
-        a_claimed_job(accountant.ledger)
+    job_ids = [a_claimed_job(accountant.ledger).token.job_id for _ in range(3)]
+    export_ledger(accountant)
+    for job_id in job_ids[1:]:
+        with accountant.ledger.transaction() as tx:
+            tx.execute(update(jobs).where(jobs.c.job_id == job_id).values(items_requested=7))
+            append_event(tx, EventKind.REPLAYED, job_id=job_id)
         export_ledger(accountant)
     published = publish_report(accountant)
     assert published.notices == ()

@@ -12,6 +12,12 @@ from receipt_pipeline.core.job_lifecycle import JobState
 from receipt_pipeline.ledger.endings import cancel_job
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.findings_account import AccountSets, account_sets
+from receipt_pipeline.ledger.findings_objects import (
+    gone_and_altered,
+    object_mismatch,
+    success_without_object,
+)
+from receipt_pipeline.ledger.object_records import ObjectOutcome, record_object_check
 from receipt_pipeline.reconciliation.repair import reconcile_ledger
 from receipt_pipeline_tests.builders import claimed
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
@@ -144,6 +150,22 @@ def test_a_job_whose_row_and_record_disagree_is_in_both_sets(house: ReconcileBen
 def test_unresolved_items_of_closed_jobs_are_counted(house: ReconcileBench) -> None:
     job_id = house.bench.accept(key="lossy", items=3)
     house.lose_item(job_id, times=3)
-    assert sets_of(house).unresolved_items == 0
+    assert sets_of(house).unresolved_items == {}
     house.bench.work_until_closed(job_id)
-    assert sets_of(house).unresolved_items == 1
+    assert sets_of(house).unresolved_items == {job_id: 1}
+
+
+def test_objects_gone_and_altered_are_told_apart_in_one_pass(house: ReconcileBench) -> None:
+    outcomes = {
+        outcome: house.succeeded(key=outcome) for outcome in ("missing", "unreadable", "mismatch", "ok")
+    }
+    for outcome, job in outcomes.items():
+        with house.ledger.transaction() as tx:
+            record_object_check(
+                tx, object_key=job["result_key"], job_id=job["job_id"], outcome=ObjectOutcome(outcome)
+            )
+    with house.ledger.reading() as tx:
+        gone, altered = gone_and_altered(tx)
+        assert (gone, altered) == (success_without_object(tx).rows, object_mismatch(tx).rows)
+    assert {row["fault"] for row in gone} == {"missing", "unreadable"}
+    assert {row["fault"] for row in altered} == {"mismatch"}

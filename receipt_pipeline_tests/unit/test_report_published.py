@@ -17,12 +17,11 @@ import pytest
 from sqlalchemy import select, update
 
 from receipt_pipeline.accounting import export
-from receipt_pipeline.accounting.arrow_columns import as_amount
-from receipt_pipeline.accounting.build import JSON_COLUMNS
+from receipt_pipeline.accounting.arrow_columns import thousandths_of
 from receipt_pipeline.accounting.charts import chart_png, figures_table
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
 from receipt_pipeline.accounting.export import export_ledger
-from receipt_pipeline.accounting.exported import EXPORTED
+from receipt_pipeline.accounting.exported import EXPORTED, JSON_COLUMNS
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.query import read_published, reading_report, run_query
 from receipt_pipeline.accounting.report_document import report_document
@@ -196,7 +195,7 @@ def test_nothing_that_was_read_from_a_scan_is_in_the_report_but_its_total(
     [(3998170, "EUR", "39981.70"), (500, "JPY", "500"), (1234, "KWD", "1.234"), (-5, None, "-0.05")],
 )
 def test_amounts_follow_the_digits_of_their_currency(minor: int, currency: str | None, amount: str) -> None:
-    assert as_amount(minor, currency) == Decimal(amount)
+    assert thousandths_of(minor, currency) == int(Decimal(amount) * 1_000)
 
 
 def test_an_absurd_amount_does_not_stop_the_report(services: EffectServices, accountant: Accountant) -> None:
@@ -207,7 +206,7 @@ def test_an_absurd_amount_does_not_stop_the_report(services: EffectServices, acc
         {"currency": "JPY", "total_minor": 2**53 - 1, "total": Decimal("9007199254740991.000")},
         {"currency": "unknown", "total_minor": 1, "total": Decimal("0.010")},
     ]
-    assert as_amount(2**64, "EUR") is None
+    assert thousandths_of(2**64, "EUR") is None
 
 
 def test_a_frame_for_people_keeps_exact_money_and_zones(
@@ -361,3 +360,14 @@ def test_a_refresh_finds_what_time_alone_brings_and_keeps_what_is_wrong_with_job
             assert report.execute(found).fetchall() == [(odd,)]
     assert refreshes(accountant) == 2
     assert everything_in(accountant.published) == built_whole(accountant, tmp_path / "anew")
+
+
+def test_what_was_overdue_by_a_clock_that_was_put_back_since_is_asked_again(
+    services: EffectServices, accountant: Accountant, clock: FakeClock
+) -> None:
+    late = a_stored_success(services)["job_id"]
+    publish_report(accountant)
+    for seconds, found in ((LIMITS.effect_deadline_s + 1, [late]), (-LIMITS.effect_deadline_s, [])):
+        clock.advance(seconds)
+        assert publish_report(accountant).document["effect_gaps"] == found
+    assert refreshes(accountant) == 0

@@ -18,6 +18,7 @@ from receipt_pipeline.chain.extract_currency import (
 )
 from receipt_pipeline.chain.extract_dates import choose_date, find_dates
 from receipt_pipeline.chain.extract_labels import LabelKind
+from receipt_pipeline.chain.extract_marks import with_dollar_marks
 from receipt_pipeline.chain.extract_merchant import find_header
 from receipt_pipeline.chain.extract_payment import payment_methods
 from receipt_pipeline.chain.extract_rows import Row, build_rows
@@ -41,6 +42,8 @@ def extract_fields(reading: Reading, rules: ExtractRules = RULES_V1) -> ReceiptF
     Amounts are integer minor units with the currency that the receipt states, dates ISO where their
     order is certain; both keep the print beside the reading.
     """
+    if rules.mends_marks:
+        reading = replace(reading, lines=with_dollar_marks(reading.lines))
     rows = build_rows(reading)
     if not rows:
         return ReceiptFields()

@@ -11,7 +11,11 @@ from statistics import median
 from receipt_pipeline.chain.extract_labels import fold_label
 from receipt_pipeline.chain.extract_rows import Row
 from receipt_pipeline.chain.extract_rules import RULES_V1, ExtractRules
-from receipt_pipeline.chain.header_mending import mended_address, mended_name
+from receipt_pipeline.chain.header_mending import (
+    mended_address,
+    mended_name,
+    with_letters_for_digits,
+)
 
 HEADER_ROWS_MAX = 14
 ADDRESS_ROWS_MAX = 8
@@ -90,6 +94,8 @@ def find_header(rows: Sequence[Row], rules: ExtractRules = RULES_V1) -> tuple[st
     name, address = _found_header(rows, rules)
     if not rules.mends_headers:
         return name, address
+    if name and rules.mends_name_digits:
+        name = with_letters_for_digits(name)
     return mended_name(name) if name else name, mended_address(address) if address else address
 
 

@@ -26,6 +26,12 @@ _STOP_FOR_COMMA = re.compile(
 _COMMA_FOR_STOP = re.compile(r"(?<=\b[A-Z]\.[A-Z]),(?= ?\d)")
 _LONG_WORD = re.compile(r"[A-Z]{8,}", re.IGNORECASE)
 _GLUED_COMMA = re.compile(r",(?=[^\s,])")
+# A nought between letters of a word; the short form of Sendirian Berhad, either letter read as a digit.
+_WORD = re.compile(r"(?<![\w.])[A-Z0-9]{4,}(?![\w.])", re.IGNORECASE)
+_NOUGHT_IN_WORD = re.compile(r"(?<=[A-Z])0+(?=[A-Z])", re.IGNORECASE)
+_SHORT_FORM = re.compile(r"(?<![\w/])(?:[S5]/[B8])(?![\w/])")
+_LETTER_OF_DIGIT = str.maketrans("0158", "OISB")
+LETTERS_MIN = 4
 # So long a word one inner letter from a known one is that one: nothing else is spelt so.
 LONG_WORD_MIN = 8
 _LONG_KNOWN = sorted(word for word in KNOWN_WORDS if len(word) >= LONG_WORD_MIN)
@@ -37,6 +43,27 @@ def mended_name(name: str) -> str:
     name = _DIGIT_AMONG_INITIALS.sub(lambda match: "I" if match.group() == "1" else "O", name)
     name = _NUMBER_LEFT.sub("", _LONG_WORD.sub(_as_known, _MARK_BEFORE_FORM.sub("", name)))
     return " ".join(name.split())
+
+
+def with_letters_for_digits(name: str) -> str:
+    """Return the name with digits put right that were read for letters.
+
+    A nought between letters is the letter in any word of four letters and more (`F00DICIOUS`); other
+    digits are letters only where the word is a known one with them (`5PEED`). `S/8` is `S/B`.
+    """
+    return _SHORT_FORM.sub("S/B", _WORD.sub(_lettered, name))
+
+
+def _lettered(match: re.Match[str]) -> str:
+    word = match.group()
+    letters = sum(character.isalpha() for character in word)
+    if letters == len(word) or letters < LETTERS_MIN:
+        return word
+    known = word.upper().translate(_LETTER_OF_DIGIT)
+    if known in KNOWN_WORDS:
+        return known
+    nought = "o" if any(character.islower() for character in word) else "O"
+    return _NOUGHT_IN_WORD.sub(lambda found: nought * len(found.group()), word)
 
 
 def mended_address(address: str) -> str:

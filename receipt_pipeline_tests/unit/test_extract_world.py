@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from receipt_pipeline.chain.extract import extract_fields
-from receipt_pipeline.chain.extract_rules import RULES_V2, RULES_V3, ExtractRules
+from receipt_pipeline.chain.extract_rules import RULES_V2, RULES_V3, RULES_V4, ExtractRules
 from receipt_pipeline.chain.values import ReceiptFields
 from receipt_pipeline_tests.printed_receipt import reading_of
 
@@ -185,6 +185,7 @@ def doubts_of(fields: ReceiptFields) -> frozenset[str]:
     [
         *(pytest.param(printed, RULES_V2, id=printed.name) for printed in RECEIPTS),
         *(pytest.param(printed, RULES_V3, id=f"{printed.name}, v3") for printed in RECEIPTS + SINCE_V3),
+        *(pytest.param(printed, RULES_V4, id=f"{printed.name}, v4") for printed in RECEIPTS + SINCE_V3),
     ],
 )
 def test_a_receipt_is_read_as_it_is_printed(printed: Printed, rules: ExtractRules) -> None:

@@ -59,10 +59,10 @@ def _lettered(match: re.Match[str]) -> str:
     letters = sum(character.isalpha() for character in word)
     if letters == len(word) or letters < LETTERS_MIN:
         return word
-    known = word.upper().translate(_LETTER_OF_DIGIT)
-    if known in KNOWN_WORDS:
-        return known
-    nought = "o" if any(character.islower() for character in word) else "O"
+    lettered = word.translate(_LETTER_OF_DIGIT)
+    if lettered.upper() in KNOWN_WORDS:
+        return lettered.upper() if word.upper() == word else lettered.title()
+    nought = "O" if word.upper() == word else "o"
     return _NOUGHT_IN_WORD.sub(lambda found: nought * len(found.group()), word)
 
 

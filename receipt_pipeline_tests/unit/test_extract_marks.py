@@ -1,4 +1,4 @@
-"""A letter read for the mark of a currency, and a digit for a letter of a name, mended where the print proves it."""
+"""A letter read for the mark of a currency, a digit for a letter of a name: mended where print proves it."""
 
 from __future__ import annotations
 

@@ -152,29 +152,15 @@ def read_facts(
     unanswered = {
         job_id: count for job_id, count in _unanswered_items(tx, found).items() if scope.shows_job(job_id)
     }
-    settled, before = _settled_by_its_rows(tx, earlier)
-    gaps = effect_gaps(settled).rows + before["effect_gaps"] + before["effects_given_up"]
-    standing = _ids([row for row in gaps if row["fault"] != GIVEN_UP])
-    gone, altered = gone_and_altered(tx)
-    listed = {
-        "effect_gaps": _ids(gaps),
-        "unbalanced_items": _ids(unbalanced_items(settled).rows + before["unbalanced_items"]),
-        "success_without_object": _ids(gone),
-        "object_without_success": _ids(object_without_success(tx).rows, "object_key"),
-        "object_mismatch": _ids(altered),
-        "divergent": _ids(held_divergence(tx).rows + unheld_divergence(settled).rows + before["divergent"]),
-    }
-    for name, ids in listed.items():
-        shows = scope.shows_key if name == "object_without_success" else scope.shows_job
-        listed[name] = [entry for entry in ids if shows(entry)]
+    listed, standing = _listed(tx, scope, earlier)
     listed["imported_open"] = undecided_older_jobs(tx, tenant)
     asked = select(investigations).order_by(investigations.c.opened_at, investigations.c.investigation_id)
     questions = [row for row in tx.rows(asked) if scope.shows_question(row)]
     findings = listed | {"missing_terminal": list(unresolved), "unresolved_items": sorted(unanswered)}
     del findings["object_without_success"]
     # Only what was given up for good is settled by a decision; a gap beside it stands all the same.
-    findings["effects_given_up"] = sorted(set(listed["effect_gaps"]) - set(standing))
-    findings["effect_gaps"] = sorted(set(listed["effect_gaps"]) & set(standing))
+    findings["effects_given_up"] = sorted(set(listed["effect_gaps"]) - standing)
+    findings["effect_gaps"] = sorted(set(listed["effect_gaps"]) & standing)
     sets = _sets_of(found, scope)
     return Facts(
         scope=scope,
@@ -188,6 +174,27 @@ def read_facts(
         questions=questions,
         open_findings=_open_findings(findings, questions, now=snapshot.as_of, limits=limits),
     )
+
+
+def _listed(
+    tx: LedgerTransaction, scope: TenantScope, earlier: Earlier | None
+) -> tuple[dict[str, list[str]], set[str]]:
+    """Return the sorted ids of each finding, and which jobs have a gap that was not given up for good."""
+    settled, before = _settled_by_its_rows(tx, earlier)
+    gaps = effect_gaps(settled).rows + before["effect_gaps"] + before["effects_given_up"]
+    gone, altered = gone_and_altered(tx)
+    listed = {
+        "effect_gaps": _ids(gaps),
+        "unbalanced_items": _ids(unbalanced_items(settled).rows + before["unbalanced_items"]),
+        "success_without_object": _ids(gone),
+        "object_without_success": _ids(object_without_success(tx).rows, "object_key"),
+        "object_mismatch": _ids(altered),
+        "divergent": _ids(held_divergence(tx).rows + unheld_divergence(settled).rows + before["divergent"]),
+    }
+    for name, ids in listed.items():
+        shows = scope.shows_key if name == "object_without_success" else scope.shows_job
+        listed[name] = [entry for entry in ids if shows(entry)]
+    return listed, {str(row["job_id"]) for row in gaps if row["fault"] != GIVEN_UP}
 
 
 def _settled_by_its_rows(

@@ -131,7 +131,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """
     env = os.environ if environ is None else environ
     root = CHECKOUT if (CHECKOUT / "pyproject.toml").is_file() else INSTALLED_SHARE
-    home = Path(env.get("RECEIPTS_HOME") or _default_home(root)).expanduser().resolve()
+    home = _home(env.get("RECEIPTS_HOME") or _default_home(root))
     postgres = env.get("RECEIPTS_POSTGRES_URL", "")
     digest = env.get("RECEIPTS_IMAGE_DIGEST", "")
     if digest and not is_digest(digest):
@@ -154,6 +154,14 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         evaluation_set=Path(env["RECEIPTS_EVALUATION_SET"]) if env.get("RECEIPTS_EVALUATION_SET") else None,
         rollout=_rollout(env),
     )
+
+
+def _home(written: str | Path) -> Path:
+    """Return the home's full path; the URLs of SQLite and of Dagster's storage would lead elsewhere for some."""
+    home = Path(written).expanduser().resolve()
+    if any(mark in str(home) for mark in "?%"):
+        raise InputRefused(SETTING_INVALID, variable="RECEIPTS_HOME", allowed="a path without ? and %")
+    return home
 
 
 def _default_home(root: Path) -> Path:

@@ -127,7 +127,7 @@ class RepairOrders(Orders):
         if not roles or not set(roles) <= set(Role):
             raise InputRefused(FIELD_INVALID, pointer="--roles", allowed=", ".join(Role))
         if days is not None and not 0 < days <= 36_500:
-            raise InputRefused(FIELD_INVALID, pointer="--days", expected="more than 0")
+            raise InputRefused(FIELD_INVALID, pointer="--days", expected="more than 0, at most 36500")
         with self.ledger.transaction() as tx:
             return give_grant(
                 tx,

@@ -11,6 +11,7 @@ import pytest
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.settings import CHECKOUT, Settings, read_settings
 
 ROLES = frozenset({"submitter", "operator", "reviewer", "analyst"})
@@ -47,6 +48,19 @@ def test_what_is_shipped_is_there() -> None:
     assert {"models", "policies", "releases"} <= {path.name for path in found.shipped.iterdir()}
     assert (found.dagster_yaml.parent / "workspace.yaml").is_file()
     assert found.dagster_yaml.is_file()
+
+
+@pytest.mark.parametrize("name", ["n#1", "ü & ö @ c:1"])
+def test_a_home_of_an_odd_name_keeps_its_ledger_in_itself(tmp_path: Path, name: str) -> None:
+    ledger = open_ledger(settings(tmp_path / name).ledger_url)
+    assert ledger.table_names() == set()
+    ledger.close()
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.db")] == [f"{name}/ledger.db"]
+
+
+@pytest.mark.parametrize("name", ["a%20b", "what?x=1"])
+def test_a_home_whose_name_would_lead_a_database_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    assert refusal(tmp_path / name).facts["variable"] == "RECEIPTS_HOME"
 
 
 def test_the_home_moves_all_run_time_state(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def _home(written: str | Path) -> Path:
-    """Return the home's full path; the URLs of SQLite and of Dagster's storage would lead elsewhere for some."""
+    """Return the home's full path, unless the URLs of its databases would lead elsewhere."""
     home = Path(written).expanduser().resolve()
     if any(mark in str(home) for mark in "?%"):
         raise InputRefused(SETTING_INVALID, variable="RECEIPTS_HOME", allowed="a path without ? and %")

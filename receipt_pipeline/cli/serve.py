@@ -38,7 +38,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 @answering
 def up(
     port: int = typer.Option(
-        DEFAULT_PORT, min=0, max=65_535, help="Port of the web UI on 127.0.0.1; 0 for a free one."
+        DEFAULT_PORT, min=0, max=65_535, help="Of the web UI on 127.0.0.1; 0: a free one."
     ),
 ) -> None:
     """Serve the web UI and the daemon until Ctrl-C."""

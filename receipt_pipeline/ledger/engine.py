@@ -201,8 +201,7 @@ class Ledger:
                 if connection is not None:
                     self._give_back(connection)
                 if tried == self._begin_tries_max:
-                    cause = type(getattr(error, "orig", error)).__name__
-                    raise LedgerUnavailable(LEDGER_UNAVAILABLE, tries=tried, cause=cause) from error
+                    raise LedgerUnavailable(LEDGER_UNAVAILABLE, tries=tried, cause=_cause(error)) from error
                 time.sleep(0.05 * 2**tried * (0.5 + random.random()))
         raise AssertionError("unreachable")
 
@@ -305,7 +304,13 @@ def _unavailable(error: BaseException, *, reason: Reason = LEDGER_UNAVAILABLE) -
     cause = getattr(error, "orig", error)
     if getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL" or type(cause).__name__ == "DiskFull":
         reason = STORAGE_FULL
-    return LedgerUnavailable(reason, cause=type(cause).__name__)
+    return LedgerUnavailable(reason, cause=_cause(error))
+
+
+def _cause(error: BaseException) -> str:
+    """Return SQLite's own word for what is wrong, such as SQLITE_NOTADB, else the kind of the error."""
+    cause = getattr(error, "orig", error)
+    return str(getattr(cause, "sqlite_errorname", "") or type(cause).__name__)
 
 
 def _lost_its_answer(error: BaseException) -> bool:

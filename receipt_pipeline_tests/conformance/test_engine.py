@@ -209,6 +209,14 @@ def test_a_server_that_does_not_answer_is_reported_in_the_same_words() -> None:
     ledger.close()
 
 
+def test_a_damaged_file_is_told_from_a_locked_one(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").write_bytes(b"not a database " * 400)
+    ledger = open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}", begin_tries_max=1)
+    with pytest.raises(LedgerUnavailable, match=r"LEDGER\.UNAVAILABLE\.v1.*cause=SQLITE_NOTADB"):
+        ledger.migrate()
+    ledger.close()
+
+
 def test_a_ledger_of_this_version_is_opened_and_read_while_a_writer_holds_it(
     sqlite_ledger_url: str, tmp_path: Path
 ) -> None:

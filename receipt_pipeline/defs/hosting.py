@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
-from receipt_pipeline.core.errors import NotAllowed, PipelineError
-from receipt_pipeline.core.reasons import HOME_SERVED, SERVER_SILENT
+from receipt_pipeline.core.errors import PipelineError
+from receipt_pipeline.core.reasons import SERVER_SILENT
 from receipt_pipeline.defs.code_server import CodeServer
 from receipt_pipeline.defs.process_groups import (
     HOST,
@@ -30,7 +30,7 @@ from receipt_pipeline.defs.process_groups import (
     start_group,
     stop_group,
 )
-from receipt_pipeline.home.serving import serving_lock
+from receipt_pipeline.home.serving import serving
 from receipt_pipeline.settings import DAGSTER_SCHEMA, Settings
 
 START_WAIT_S = 120.0
@@ -123,12 +123,7 @@ def hosted(settings: Settings, *, port: int | None = None) -> Iterator[Hosted]:
         NotAllowed: HOME.SERVED.v1 when another process serves this home.
     """
     settings.home.mkdir(parents=True, exist_ok=True)
-    lock = serving_lock(settings)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise NotAllowed(HOME_SERVED, home=str(settings.home)) from error
-    try:
+    with serving(settings):
         end_left_over(settings)
         env = prepare_dagster_home(settings)
         served = _start(settings, env, port or free_port())
@@ -141,8 +136,6 @@ def hosted(settings: Settings, *, port: int | None = None) -> Iterator[Hosted]:
             if served.code_server is not None:
                 served.code_server.stop()
             _pid_file(settings).unlink(missing_ok=True)
-    finally:
-        lock.release()
 
 
 def _start(settings: Settings, env: Mapping[str, str], port: int) -> Hosted:

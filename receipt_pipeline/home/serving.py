@@ -2,32 +2,58 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from receipt_pipeline.core.errors import NotAllowed
-from receipt_pipeline.core.reasons import HOME_SERVED
+from receipt_pipeline.core.errors import InputRefused, NotAllowed, ObjectFault
+from receipt_pipeline.core.reasons import HOME_SERVED, SETTING_INVALID, STORAGE_FULL
 from receipt_pipeline.settings import Settings
 from receipt_pipeline.wiring import begin_home_anew
 
+# Others look for a moment whether the home is served; whoever serves it keeps the lock for longer.
+LOOK_S = 0.15
 
-def serving_lock(settings: Settings) -> FileLock:
-    """Return the lock that whoever serves the home holds all the while."""
-    return FileLock(str(settings.home / "serving.lock"))
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[None]:
+    """Hold the lock of whoever serves the home.
+
+    Raises:
+        NotAllowed: HOME.SERVED.v1 when another process holds it.
+        InputRefused: SETTING.INVALID.v1 when it cannot be made in this home.
+        ObjectFault: STORAGE.FULL.v1 when there is no room for it.
+    """
+    lock = FileLock(str(settings.home / "serving.lock"))
+    try:
+        lock.acquire(timeout=LOOK_S)
+    except Timeout as error:
+        raise NotAllowed(HOME_SERVED, home=str(settings.home)) from error
+    except OSError as error:
+        cause = errno.errorcode.get(error.errno or 0, "EIO")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ObjectFault(STORAGE_FULL, file="serving.lock") from error
+        raise InputRefused(
+            SETTING_INVALID, variable="RECEIPTS_HOME", file="serving.lock", cause=cause
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def is_served(settings: Settings) -> bool:
     """Tell whether a web server and daemon serve this home: the lock they keep is held."""
     if not settings.home.is_dir():
         return False
-    lock = serving_lock(settings)
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
+        with serving(settings):
+            return False
+    except NotAllowed:
         return True
-    lock.release()
-    return False
 
 
 def begin_anew(settings: Settings) -> tuple[Path | None, list[str]]:
@@ -40,8 +66,5 @@ def begin_anew(settings: Settings) -> tuple[Path | None, list[str]]:
     """
     if not settings.home.is_dir():
         return None, []
-    try:
-        with serving_lock(settings).acquire(timeout=0):
-            return begin_home_anew(settings)
-    except Timeout as error:
-        raise NotAllowed(HOME_SERVED, home=str(settings.home)) from error
+    with serving(settings):
+        return begin_home_anew(settings)

@@ -201,7 +201,7 @@ class Ledger:
                 if connection is not None:
                     self._give_back(connection)
                 if tried == self._begin_tries_max:
-                    raise LedgerUnavailable(LEDGER_UNAVAILABLE, tries=tried, cause=_cause(error)) from error
+                    raise _unavailable(error, tries=tried) from error
                 time.sleep(0.05 * 2**tried * (0.5 + random.random()))
         raise AssertionError("unreachable")
 
@@ -269,12 +269,11 @@ class Ledger:
         self.engine.dispose()
 
 
-_TROUBLE = (
-    sa.exc.OperationalError,
-    sa.exc.DatabaseError,
-    sqlite3.OperationalError,
-    sqlite3.DatabaseError,
-)
+_TROUBLE = (sa.exc.OperationalError, sa.exc.DatabaseError, sqlite3.OperationalError, sqlite3.DatabaseError)
+
+
+# Of both databases; SQLite's own index of its log needs room as well, even for reading.
+_NO_SPACE = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "DiskFull"})
 
 
 def _driver(connection: sa.Connection) -> sqlite3.Connection:
@@ -300,11 +299,11 @@ def _is_away(error: BaseException) -> bool:
     return lost or type(error) in _TROUBLE
 
 
-def _unavailable(error: BaseException, *, reason: Reason = LEDGER_UNAVAILABLE) -> LedgerUnavailable:
-    cause = getattr(error, "orig", error)
-    if getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL" or type(cause).__name__ == "DiskFull":
-        reason = STORAGE_FULL
-    return LedgerUnavailable(reason, cause=_cause(error))
+def _unavailable(
+    error: BaseException, *, reason: Reason = LEDGER_UNAVAILABLE, **facts: Any
+) -> LedgerUnavailable:
+    cause = _cause(error)
+    return LedgerUnavailable(STORAGE_FULL if cause in _NO_SPACE else reason, **facts, cause=cause)
 
 
 def _cause(error: BaseException) -> str:

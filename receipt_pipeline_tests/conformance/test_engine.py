@@ -209,14 +209,6 @@ def test_a_server_that_does_not_answer_is_reported_in_the_same_words() -> None:
     ledger.close()
 
 
-def test_a_damaged_file_is_told_from_a_locked_one(tmp_path: Path) -> None:
-    (tmp_path / "ledger.db").write_bytes(b"not a database " * 400)
-    ledger = open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}", begin_tries_max=1)
-    with pytest.raises(LedgerUnavailable, match=r"LEDGER\.UNAVAILABLE\.v1.*cause=SQLITE_NOTADB"):
-        ledger.migrate()
-    ledger.close()
-
-
 def test_a_ledger_of_this_version_is_opened_and_read_while_a_writer_holds_it(
     sqlite_ledger_url: str, tmp_path: Path
 ) -> None:
@@ -244,7 +236,7 @@ def test_a_ledger_whose_file_turns_to_garbage_is_unavailable(
         path.with_name(path.name + name).unlink(missing_ok=True)
     with pytest.raises(LedgerUnavailable) as refused:
         ledger.migrate()
-    assert refused.value.facts["cause"] == "DatabaseError"
+    assert refused.value.facts["cause"] == "SQLITE_NOTADB", "damaged, not locked"
     ledger.close()
 
 
@@ -268,4 +260,21 @@ def test_a_full_disk_is_called_so_while_the_ledger_is_made_and_while_it_is_writt
     with pytest.raises(LedgerUnavailable) as refused:
         fill()
     assert refused.value.reason.code == "STORAGE.FULL.v1"
+    ledger.close()
+
+
+def test_a_disk_that_is_full_while_the_ledger_is_opened_is_called_so(
+    sqlite_ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = open_ledger(sqlite_ledger_url, begin_tries_max=1)
+    full = sqlite3.OperationalError("disk I/O error")
+    full.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
+
+    def refuse() -> None:
+        raise full
+
+    monkeypatch.setattr(ledger, "_take_connection", refuse)
+    with pytest.raises(LedgerUnavailable) as refused, ledger.reading():
+        raise AssertionError("nothing was opened")
+    assert (refused.value.reason.code, refused.value.facts["tries"]) == ("STORAGE.FULL.v1", 1)
     ledger.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -23,7 +24,7 @@ from receipt_pipeline.defs.hosting import (
     wait_until_healthy,
 )
 from receipt_pipeline.defs.process_groups import free_port, stop_group
-from receipt_pipeline.home.serving import is_served
+from receipt_pipeline.home.serving import begin_anew, is_served
 from receipt_pipeline.settings import Settings, read_settings
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -61,6 +62,22 @@ def test_a_home_that_is_served_is_not_served_twice(settings: Settings) -> None:
             raise AssertionError("a second server was started")
     assert refused.value.reason.code == "HOME.SERVED.v1"
     assert not is_served(settings)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.EROFS, "SETTING.INVALID.v1"), (errno.ENOSPC, "STORAGE.FULL.v1")]
+)
+def test_a_home_in_which_no_lock_can_be_made_is_refused_in_words(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, number: int, code: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(FileLock, "acquire", refuse)
+    for order in (is_served, begin_anew):
+        with pytest.raises(PipelineError) as refused:
+            order(settings)
+        assert (refused.value.reason.code, refused.value.facts.get("file")) == (code, "serving.lock")
 
 
 def test_a_home_that_does_not_exist_is_not_served_and_not_made(tmp_path: Path) -> None:

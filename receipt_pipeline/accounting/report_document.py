@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, and_, case, distinct, exists, func, select
+from sqlalchemy import ColumnElement, and_, distinct, exists, func, select
 
 from receipt_pipeline.accounting.facts import Facts, read_facts
 from receipt_pipeline.accounting.figures import FIGURES
@@ -153,20 +153,13 @@ def _verified(tx: LedgerTransaction, facts: Facts) -> int:
         for job_id in facts.listed[finding]
     }
     doubted |= set(facts.unresolved)
+    query = select(func.count()).select_from(jobs)
+    query = query.where(jobs.c.state == JobState.SUCCEEDED, published, _accepted(facts))
     listed = sorted(doubted)
     batches = [listed[start : start + IDS_BATCH_MAX] for start in range(0, len(listed), IDS_BATCH_MAX)]
-    # All are counted in the pass that counts the first of the doubted; nearly always there is no other.
-    first, *others = batches or [[]]
-    counted = select(
-        func.count().label("all"), func.sum(case((jobs.c.job_id.in_(first), 1), else_=0)).label("doubted")
-    ).select_from(jobs)
-    published_success = and_(jobs.c.state == JobState.SUCCEEDED, published, _accepted(facts))
-    [row] = tx.rows(counted.where(published_success))
-    verified = int(row["all"]) - int(row["doubted"] or 0)
-    for batch in others:
-        query = select(func.count()).select_from(jobs).where(published_success, jobs.c.job_id.in_(batch))
-        verified -= int(tx.scalar(query) or 0)
-    return verified
+    return int(tx.scalar(query) or 0) - sum(
+        int(tx.scalar(query.where(jobs.c.job_id.in_(batch))) or 0) for batch in batches
+    )
 
 
 def _accepted(facts: Facts) -> ColumnElement[bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -16,6 +17,8 @@ from receipt_pipeline.intake.names import REFUSAL_SUFFIX, is_temporary
 LOOSE = "loose"
 ACCEPTED = "accepted"
 REFUSED = "refused"
+# One tenant's folders without end must not keep anybody else's deliveries from being read.
+FOLDERS_DEEP_MAX = 64
 TENANT_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -72,7 +75,7 @@ def list_inbox(inbox: Path) -> InboxListing:
     """Return what lies in the drop folder, ordered by place.
 
     Links are never followed. Our own folders `accepted` and `refused`, and our refusals, are no
-    deliveries.
+    deliveries. A folder deeper than `FOLDERS_DEEP_MAX` is named as ignored and not looked into.
     """
     listing = InboxListing()
     for entry in _entries(inbox):
@@ -91,6 +94,9 @@ def _walk(folder: Path, place: str, *, tenant: str, loose: bool) -> Iterator[Dro
     for entry in _entries(folder):
         below = f"{place}/{entry.name}"
         if entry.is_dir(follow_symlinks=False):
+            if below.count("/") > FOLDERS_DEEP_MAX:
+                yield from _file(entry, below, tenant, FileKind.IGNORED)
+                continue
             top = place == tenant
             if top and entry.name in (ACCEPTED, REFUSED):
                 continue
@@ -124,6 +130,10 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
             # A name that is no text cannot be named in a ledger or an answer.
             entries = [entry for entry in found if _is_text(entry.name)]
     except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
         return []
     return sorted(entries, key=lambda entry: entry.name)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from receipt_pipeline import cli
 from receipt_pipeline.cli import answers
 from receipt_pipeline.cli.answers import Exit, exit_status, plain
 from receipt_pipeline.cli.main import app
@@ -337,3 +338,12 @@ def test_a_table_that_would_break_its_ids_is_printed_row_by_row(
     job_id = receipts("submit", a_manifest(tmp_path / "in"), "--json").document["job_id"]
     monkeypatch.setattr(answers.people, "width", 60)
     assert f"job_id: {job_id}\n" in receipts("jobs").text
+
+
+def test_an_interruption_while_a_command_still_loads_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cli._tell(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().err == "stopped before anything was begun\n"
+    cli._tell(ValueError, ValueError("a defect"), None)
+    assert "ValueError: a defect" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from receipt_pipeline.intake import dropped
+from receipt_pipeline.intake.listing import FOLDERS_DEEP_MAX
 from receipt_pipeline.intake.services import Intake
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
@@ -331,6 +332,16 @@ def test_pictures_that_no_manifest_names_are_listed_and_never_taken(
     clock.advance(LIMIT_S)
     sweep(intake)
     assert (place / "alone.png").is_file()
+
+
+def test_folders_without_end_keep_nobody_elses_delivery_from_being_read(intake: Intake, place: Path) -> None:
+    deep = place.joinpath(*["d"] * (FOLDERS_DEEP_MAX + 1))
+    deep.mkdir(parents=True)
+    (deep / "too deep.json").write_text("{}")
+    drop(intake, "beside.json", job_document(place))
+    summary = sweep(intake)
+    assert summary.counts == {"accepted": 1, "ignored": 1}
+    assert summary.ignored == (str(deep.relative_to(intake.inbox)),)
 
 
 def test_files_where_nothing_is_read_get_a_refusal_beside_them_once(intake: Intake, place: Path) -> None:

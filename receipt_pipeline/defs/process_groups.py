@@ -83,20 +83,23 @@ def note_groups(path: Path, leaders: Iterable[subprocess.Popen[bytes]]) -> None:
 
 
 def end_noted_groups(path: Path) -> int:
-    """End the groups that `note_groups` wrote and that still run; returns how many."""
+    """End the groups that `note_groups` wrote and that still run; returns how many.
+
+    What it did not write names no process.
+    """
     try:
-        noted = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
+        noted = [(int(entry["pid"]), float(entry["started"])) for entry in json.loads(path.read_text())]
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
         return 0
     ended = 0
-    for entry in noted:
+    for pid, started in noted:
         try:
-            same = abs(psutil.Process(entry["pid"]).create_time() - entry["started"]) < 1
+            same = pid > 1 and abs(psutil.Process(pid).create_time() - started) < 1
         except psutil.NoSuchProcess:
             continue
         if same:  # A number may have been given to another process meanwhile.
-            _signal_group(entry["pid"], signal.SIGTERM)
-            _await_empty(entry["pid"])
+            _signal_group(pid, signal.SIGTERM)
+            _await_empty(pid)
             ended += 1
     path.unlink(missing_ok=True)
     return ended

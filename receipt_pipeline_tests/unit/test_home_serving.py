@@ -80,6 +80,14 @@ def test_a_home_in_which_no_lock_can_be_made_is_refused_in_words(
         assert (refused.value.reason.code, refused.value.facts.get("file")) == (code, "serving.lock")
 
 
+@pytest.mark.parametrize(
+    "written", ["", "{", "[1]", '{"a": 1}', '[{"pid": "x", "started": 0}]', '[{"pid": -1, "started": 0}]']
+)
+def test_a_note_of_processes_that_nobody_wrote_ends_none(settings: Settings, written: str) -> None:
+    (settings.dagster_home / "serving.json").write_text(written)
+    assert end_left_over(settings) == 0
+
+
 def test_a_home_that_does_not_exist_is_not_served_and_not_made(tmp_path: Path) -> None:
     assert not is_served(read_settings({"RECEIPTS_HOME": str(tmp_path / "nowhere")}))
     assert list(tmp_path.iterdir()) == []

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import json
+from collections.abc import Iterable
+from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from sqlalchemy import or_, select
 
+from receipt_pipeline.core.errors import InputRefused, ObjectFault, PipelineError
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
+from receipt_pipeline.core.reasons import SETTING_INVALID, STORAGE_FULL
 from receipt_pipeline.effects.outbox_folder import status_path, write_whole
 from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.ledger.losses import read_job
@@ -24,11 +29,15 @@ def send_status_documents(services: EffectServices, *, at_most: int, job_id: str
     """Write the documents that show less than the ledger knows; returns how many were written.
 
     With a job id exactly that job's document is written, stale or not. Only this module writes
-    status documents; deleting one loses nothing.
+    status documents; deleting one loses nothing. One that cannot be written keeps no other from it.
+
+    Raises:
+        InputRefused: SETTING.INVALID.v1 with the first place that cannot be written, after all others are.
+        ObjectFault: STORAGE.FULL.v1, likewise.
     """
     with services.ledger.reading() as tx:
         due = [job_id] if job_id is not None else stale_status_jobs(tx, at_most=at_most)
-    return sum(_write(services, due_id) for due_id in due)
+    return _write_each(services, due)
 
 
 def restore_status_documents(services: EffectServices, *, at_most: int, recent_s: float) -> int:
@@ -45,16 +54,41 @@ def restore_status_documents(services: EffectServices, *, at_most: int, recent_s
         for row in rows
         if not status_path(services.outbox_root, tenant=row["tenant"], job_id=row["job_id"]).exists()
     ]
-    return sum(_write(services, job_id) for job_id in missing[:at_most])
+    return _write_each(services, missing[:at_most])
 
 
-def _write(services: EffectServices, job_id: str) -> bool:
+def _write_each(services: EffectServices, job_ids: Iterable[str]) -> int:
+    """Write documents, past those that cannot be written; a folder whose lock is held is left for later."""
+    written, first, held = 0, None, set()
+    for job_id in job_ids:
+        with services.ledger.reading() as tx:
+            job = read_job(tx, job_id)
+        if job is None:
+            continue
+        path = status_path(services.outbox_root, tenant=job["tenant"], job_id=job_id)
+        if path.parent in held:
+            continue
+        try:
+            _write(services, job_id, path)
+            written += 1
+        except OSError as error:
+            first = first or (path, error)
+            if isinstance(error, Timeout):
+                held.add(path.parent)
+    if first is not None:
+        raise _unwritten(*first) from first[1]
+    return written
+
+
+def _unwritten(path: Path, error: OSError) -> PipelineError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ObjectFault(STORAGE_FULL, file=path.name)
+    cause = errno.errorcode.get(error.errno or 0, type(error).__name__)
+    return InputRefused(SETTING_INVALID, variable="RECEIPTS_HOME", file=str(path), cause=cause)
+
+
+def _write(services: EffectServices, job_id: str, path: Path) -> None:
     """Read, write, rename, read the sequence again; repeat while the job moved on."""
-    with services.ledger.reading() as tx:
-        job = read_job(tx, job_id)
-    if job is None:
-        return False
-    path = status_path(services.outbox_root, tenant=job["tenant"], job_id=job_id)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Without the lock a slow writer could put its older document over a newer one, and then be killed.
     with FileLock(path.parent / ".status.lock", timeout=LOCK_WAIT_S):
@@ -66,4 +100,3 @@ def _write(services: EffectServices, job_id: str) -> bool:
             with services.ledger.transaction() as tx:
                 if mark_status_shown(tx, job_id, seq=document["seq"]):
                     break
-    return True

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import itertools
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,7 +89,7 @@ def _sweep(intake: Intake, ends_at: float) -> SweepSummary:
         for number, file in enumerate(files):
             if number and time.monotonic() >= ends_at:
                 raise PassEnded
-            counts[dropped.handle(file).value] += 1
+            counts[_handled(dropped, file).value] += 1
     except PassEnded:
         finished = False
     finally:
@@ -103,6 +105,16 @@ def _sweep(intake: Intake, ends_at: float) -> SweepSummary:
         pictures=tuple(pictures[:NAMES_MAX]),
         finished=finished,
     )
+
+
+def _handled(dropped: DroppedFiles, file: DroppedFile) -> SubmissionState:
+    """Handle one file; where its answer cannot be written it waits for it, and holds nobody else up."""
+    try:
+        return dropped.handle(file)
+    except OSError as error:
+        cause = errno.errorcode.get(error.errno or 0, "EIO")
+        dropped.waiting[file.place] = f"its answer cannot be written: {cause}"
+        return SubmissionState.WAITING
 
 
 def _in_turn(files: Iterable[DroppedFile], known: Mapping[str, dict[str, Any]]) -> list[DroppedFile]:
@@ -142,8 +154,9 @@ def _refuse_misplaced(intake: Intake, files: list[DroppedFile], known: Mapping[s
         if file.place not in known:
             _record(intake, file, SubmissionState.REFUSED, refusal)
         beside = intake.inbox / (file.place + REFUSAL_SUFFIX)
-        if not beside.exists():
-            write_document(beside, refusal.as_document())
+        with suppress(OSError):  # The record stands; a folder that takes no answer holds nobody else up.
+            if not beside.exists():
+                write_document(beside, refusal.as_document())
     return len(files)
 
 
@@ -197,5 +210,6 @@ def _write_folder_documents(
             "ignored": own(file.place for file in ignored),
         }
         path: Path = intake.outbox(tenant) / "inbox.json"
-        if any(document.values()) or path.exists():
-            write_document(path, document)
+        with suppress(OSError):  # The next pass writes it; the others' are written meanwhile.
+            if any(document.values()) or path.exists():
+                write_document(path, document)

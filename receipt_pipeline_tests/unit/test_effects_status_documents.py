@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.effects import status_documents
 from receipt_pipeline.effects.outbox_folder import status_path, write_whole
 from receipt_pipeline.effects.services import EffectServices
@@ -113,6 +114,20 @@ def test_a_job_that_never_rests_is_left_to_the_next_pass(
     assert len(writes) == status_documents.REWRITES_MAX
     with services.ledger.reading() as tx:
         assert stale_status_jobs(tx, at_most=10) == [job["job_id"]]
+
+
+def test_a_document_that_cannot_be_written_keeps_no_other_from_it(services: EffectServices) -> None:
+    first, second = (an_accepted_job(services.ledger) for _ in range(2))
+    path_of(services, first).mkdir(parents=True)
+    with pytest.raises(InputRefused, match=r"SETTING\.INVALID\.v1") as refused:
+        send_status_documents(services, at_most=10)
+    assert (refused.value.facts["file"], refused.value.facts["cause"]) == (
+        str(path_of(services, first)),
+        "EISDIR",
+    )
+    assert shown(services, second)["state"] == "accepted"
+    path_of(services, first).rmdir()
+    assert send_status_documents(services, at_most=10) == 1
 
 
 def test_an_unknown_job_has_no_document(services: EffectServices) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from receipt_pipeline.intake import dropped
 from receipt_pipeline.intake.listing import FOLDERS_DEEP_MAX
+from receipt_pipeline.intake.names import REFUSAL_SUFFIX
 from receipt_pipeline.intake.services import Intake
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
@@ -342,6 +343,22 @@ def test_folders_without_end_keep_nobody_elses_delivery_from_being_read(intake: 
     summary = sweep(intake)
     assert summary.counts == {"accepted": 1, "ignored": 1}
     assert summary.ignored == (str(deep.relative_to(intake.inbox)),)
+
+
+def test_an_answer_that_cannot_be_written_holds_nobody_else_up(intake: Intake, place: Path) -> None:
+    first, second = as_bytes(job_document(place / "a", key="a")), job_document(place / "b", key="b")
+    drop(intake, "a/m.json", first)
+    drop(intake, "b/m.json", second)
+    in_the_way = intake.outbox(TENANT) / f"m.json.{hex_digest(first)[:8]}.ack.json"
+    in_the_way.mkdir(parents=True)
+    (intake.inbox / f"stray.json{REFUSAL_SUFFIX}").symlink_to("/nowhere/at/all")
+    (intake.inbox / "stray.json").write_text("{}")
+    assert sweep(intake).counts == {"accepted": 1, "waiting": 1, "misplaced": 1}
+    told = json.loads((intake.outbox(TENANT) / "inbox.json").read_text())
+    assert told["waiting"] == {"acme/a/m.json": "its answer cannot be written: EISDIR"}
+    in_the_way.rmdir()
+    assert sweep(intake).counts["accepted"] == 1
+    assert len(acknowledgements(intake)) == len(job_rows(intake.ledger)) == 2
 
 
 def test_files_where_nothing_is_read_get_a_refusal_beside_them_once(intake: Intake, place: Path) -> None:

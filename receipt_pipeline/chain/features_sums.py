@@ -89,7 +89,7 @@ def check_change(book: MoneyBook, totals: list[int]) -> Check:
 def check_subtotal(book: MoneyBook, totals: list[int]) -> Check:
     """Check that a subtotal, with tax and what else is added or taken off, makes a total."""
     parts = book.minors(LabelKind.SUBTOTAL)
-    added = _signed_sums(
+    added = signed_sums(
         {*book.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)}
     )
     # A second part of the sale, such as its untaxed goods, may stand among the sums.
@@ -115,7 +115,7 @@ def check_items(book: MoneyBook, totals: list[int]) -> Check:
     targets = {*totals, *book.minors(LabelKind.SUBTOTAL)}
     if not values or not targets:
         return _unchecked("items")
-    added = _signed_sums(
+    added = signed_sums(
         {*book.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)}
     )
     gaps = [
@@ -143,7 +143,7 @@ def goods_unreachable(book: MoneyBook, totals: list[int]) -> bool:
     targets = {*totals, *book.minors(LabelKind.SUBTOTAL)}
     if not (goods and targets) or max(map(abs, targets)) > REACH_MINOR_MAX:
         return False
-    added = _signed_sums(
+    added = signed_sums(
         {*book.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)}
     )
     wanted = {
@@ -169,7 +169,7 @@ def _unlabelled_subtotal_holds(values: list[int], totals: list[int], roundings: 
         before, subtotal = values[:cut], values[cut]
         ways = (before, before[1::2], _without_repeats(before))
         if subtotal > 0 and any(way and sum(way) == subtotal for way in ways):
-            after = [0, *_signed_sums({*values[cut + 1 : cut + ADJUSTMENTS_MAX], *roundings})]
+            after = [0, *signed_sums({*values[cut + 1 : cut + ADJUSTMENTS_MAX], *roundings})]
             if any(
                 abs(subtotal + more - total) <= ROUNDING_SLACK_MINOR for more, total in product(after, totals)
             ):
@@ -206,7 +206,7 @@ def check_tax_table(book: MoneyBook, totals: list[int]) -> Check:
     if not taxed:
         return _unchecked("tax_table")
     sums = {base + tax for base, tax in taxed} | {sum(base + tax for base, tax in taxed)}
-    added = _signed_sums({*book.minors(LabelKind.ROUNDING, LabelKind.SERVICE)})
+    added = signed_sums({*book.minors(LabelKind.ROUNDING, LabelKind.SERVICE)})
     gaps = [
         abs(total + other + extra - target)
         for total, other, extra, target in product(sums, {0, *untaxed, sum(untaxed)}, added, totals)
@@ -305,7 +305,7 @@ def _check(name: str, gaps: Iterable[int], *, slack: int) -> Check:
     return Check(name, checked=True, held=gap <= slack, gap_minor=gap)
 
 
-def _signed_sums(values: set[int]) -> list[int]:
+def signed_sums(values: set[int]) -> list[int]:
     """Return every sum in which each value is added, taken off or left out; the smallest few enter."""
     used = sorted((value for value in values if value), key=abs)[:ADJUSTMENTS_MAX]
     return sorted({sum(signs) for signs in product(*[(0, value, -value) for value in used])})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,8 +54,12 @@ def decide_submitted(
     risk: Risk,
     duplicate_bytes: bool,
     standing: Standing,
+    evidence_of: Mapping[str, Reason] = EVIDENCE_OF_V3,
 ) -> Verdict:
-    """Return `clear` without reasons, or `review` with every reason that applies, strongest first."""
+    """Return `clear` without reasons, or `review` with every reason that applies, strongest first.
+
+    `evidence_of` is the kind of evidence that each feature of the chain is.
+    """
     return decide_rated(
         policy,
         reading=reading,
@@ -65,7 +69,7 @@ def decide_submitted(
         duplicate_bytes=duplicate_bytes,
         circumstances=circumstances(policy, fields, standing),
         by_strength=REASONS_BY_STRENGTH_V3,
-        evidence_of=EVIDENCE_OF_V3,
+        evidence_of=evidence_of,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from receipt_pipeline.training.content import Content, Row
@@ -19,15 +19,18 @@ STEPS_MINOR = (100, 200, 500, 1000, 1000, 2000, 3000, 5000, 10000, 10000, 30000,
 Forge = Callable[[Content, random.Random], Content | None]
 
 
-def forge(content: Content, rng: random.Random) -> Content:
+def forge(content: Content, rng: random.Random, *, money: Mapping[str, Forge] | None = None) -> Content:
     """Alter a receipt as people do: mostly its money, often its clock, at times something else.
+
+    Money is altered in the ways of `money`, those of this module by default.
 
     Receipts that offer nothing of the chosen kind are altered in another way; one that offers nothing
     at all comes back as it was, with a truth that says so.
     """
+    ways_of_money = MONEY if money is None else money
     share = rng.random()
-    first = MONEY if share < MONEY_SHARE else CLOCK if share < MONEY_SHARE + CLOCK_SHARE else REST
-    for ways in (first, MONEY, CLOCK, REST):
+    first = ways_of_money if share < MONEY_SHARE else CLOCK if share < MONEY_SHARE + CLOCK_SHARE else REST
+    for ways in (first, ways_of_money, CLOCK, REST):
         for name in rng.sample(sorted(ways), k=len(ways)):
             altered = _tried(ways[name], content, rng)
             if altered is not None and altered.rows != content.rows:
@@ -74,22 +77,23 @@ def _moved(match: re.Match[str], shift_minor: int, floor_minor: int) -> str:
     return f"{minor // 100}{match['point']}{minor % 100:02d}"
 
 
-def _step(rng: random.Random) -> int:
+def step_minor(rng: random.Random) -> int:
+    """Return by how much a forger moves an amount, in minor units: mostly up, mostly round."""
     return rng.choice(STEPS_MINOR) * rng.choice([1, 1, 1, -1])
 
 
 def _totals_only(content: Content, rng: random.Random) -> Content | None:
-    return shifted(content, rng, TOTALS, _step(rng))
+    return shifted(content, rng, TOTALS, step_minor(rng))
 
 
 def _totals_and_paid(content: Content, rng: random.Random) -> Content | None:
     """Move the totals and what was given, so that the change still fits."""
-    return shifted(content, rng, (*TOTALS, "cash"), _step(rng))
+    return shifted(content, rng, (*TOTALS, "cash"), step_minor(rng))
 
 
 def _totals_and_change(content: Content, rng: random.Random) -> Content | None:
     """Move the totals up and the change down."""
-    step = _step(rng)
+    step = step_minor(rng)
     first = shifted(content, rng, TOTALS, step)
     return None if first is None else shifted(first, rng, ("change",), -step) or first
 
@@ -110,13 +114,13 @@ def _one_good(content: Content, rng: random.Random, step: int) -> Content | None
 
 def _good_and_totals(content: Content, rng: random.Random) -> Content | None:
     """Move one of the goods and the totals with it; the tax and the table of taxes stay."""
-    step = _step(rng)
+    step = step_minor(rng)
     first = _one_good(content, rng, step)
     return None if first is None else shifted(first, rng, TOTALS, step) or first
 
 
 def _good_totals_and_paid(content: Content, rng: random.Random) -> Content | None:
-    step = _step(rng)
+    step = step_minor(rng)
     first = _one_good(content, rng, step)
     second = None if first is None else shifted(first, rng, (*TOTALS, "cash"), step)
     return second or first
@@ -124,7 +128,7 @@ def _good_totals_and_paid(content: Content, rng: random.Random) -> Content | Non
 
 def _all_but_tax(content: Content, rng: random.Random) -> Content | None:
     """Move goods, totals and the taxed base together; only the tax itself stays."""
-    step = _step(rng)
+    step = step_minor(rng)
     first = _one_good(content, rng, step)
     second = None if first is None else shifted(first, rng, (*TOTALS, "cash"), step)
     if second is None:
@@ -133,7 +137,7 @@ def _all_but_tax(content: Content, rng: random.Random) -> Content | None:
 
 
 def _paid(content: Content, rng: random.Random) -> Content | None:
-    return shifted(content, rng, (rng.choice(PAID),), _step(rng))
+    return shifted(content, rng, (rng.choice(PAID),), step_minor(rng))
 
 
 def _half_of_day(content: Content, rng: random.Random) -> Content | None:

@@ -12,7 +12,7 @@ import csv
 import json
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import Pool
@@ -28,7 +28,8 @@ from receipt_pipeline.chain.risk import CALIBRATED_KIND
 from receipt_pipeline.chain.values import Reading
 from receipt_pipeline.core.calibration import reliability
 from receipt_pipeline.training.content import Content, draw_content
-from receipt_pipeline.training.forge import forge
+from receipt_pipeline.training.forge import MONEY, Forge, forge
+from receipt_pipeline.training.forge_places import MONEY_ANYWHERE
 from receipt_pipeline.training.genuine_texts import GenuineText, content_of_text, read_genuine_texts
 from receipt_pipeline.training.picture_weight import PictureWeight, weigh_copies, weigh_drawn_copies
 from receipt_pipeline.training.tamper import tamper
@@ -43,21 +44,39 @@ from receipt_pipeline.training.train_risk_model import (
     write_model,
 )
 
-CHAIN = "chain-v3"
+CHAIN = "chain-v4"
 SEED = 1212
 FOLDS = 5
-ALTERED_PER_TEXT = 10
 # A genuine text says more of real receipts than a drawn one, and there are fewer of them.
 TEXT_WEIGHT, DRAWN_WEIGHT = 1.5, 0.5
-PENALTY_INVERSE = 0.1
 COPIES_DRAWN = 100
 SPEAKS_FOR_GENUINE_V2 = SPEAKS_FOR_GENUINE | {"numbers_agreeing"}
 # The picture features are not learned from receipts that were never drawn as pictures.
 OF_PICTURES = frozenset({"figures_copied", "noise_outlier", "baseline_outlier"})
 # The shops of drawn receipts are invented, and so are their numbers: no check on them means anything there.
-OF_SHOPS = frozenset({"register_odd", "postcode_odd", "telephone_odd", "article_odd"})
+OF_SHOPS = frozenset({"register_odd", "postcode_odd", "telephone_odd", "article_odd", "shop_odd"})
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """How the model of a chain is learned: in which ways money is altered, how often, and the penalty."""
+
+    money: Mapping[str, Forge]
+    altered_per_text: int
+    penalty_inverse: float
+
+
+LEARNING = Learning(money=MONEY, altered_per_text=10, penalty_inverse=0.1)
+LEARNING_OF_CHAIN: Mapping[str, Learning] = {
+    "chain-v4": Learning(money=MONEY_ANYWHERE, altered_per_text=14, penalty_inverse=0.02),
+}
+
+
+def learning_of(chain: str) -> Learning:
+    """Return how the model of a chain is learned; of the chains before `chain-v4` all alike."""
+    return LEARNING_OF_CHAIN.get(chain, LEARNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +114,10 @@ def draw_example(number: int, *, chain: str = CHAIN) -> Example | None:
 def text_examples(text: GenuineText, *, chain: str = CHAIN) -> list[Example]:
     """Return the genuine text, and so many altered ones of it that both classes weigh the same."""
     content = content_of_text(text.texts, chain_named(chain).reading.extract)
+    learning = learning_of(chain)
     altered: list[Content] = []
-    for number in range(ALTERED_PER_TEXT):
-        forged = forge(content, random.Random(f"{SEED}/{text.key}/{number}"))
+    for number in range(learning.altered_per_text):
+        forged = forge(content, random.Random(f"{SEED}/{text.key}/{number}"), money=learning.money)
         if forged.truth["tampered"]:
             altered.append(forged)
     weights = [TEXT_WEIGHT * max(1, len(altered)), *[TEXT_WEIGHT] * len(altered)]
@@ -143,17 +163,18 @@ def _table(examples: Sequence[Example], names: Sequence[str]) -> Floats:
     return np.array([[example.values[name] for name in names] for example in examples])
 
 
-def fit(examples: Sequence[Example], *, penalty_inverse: float = PENALTY_INVERSE) -> Fitted:
+def fit(examples: Sequence[Example], *, chain: str = CHAIN) -> Fitted:
     """Fit the regression; where a weight contradicts its feature's meaning, fit again without it."""
     from sklearn.linear_model import LogisticRegression
 
     tampered = np.array([example.tampered for example in examples])
     weights = np.array([example.weight for example in examples])
+    learning = learning_of(chain)
     names = tuple(name for name in examples[0].values if name not in NOT_LEARNED | OF_PICTURES)
     while True:
         table = _table(examples, names)
         mean, scale = table.mean(axis=0), np.maximum(table.std(axis=0), SCALE_FLOOR)
-        regression = LogisticRegression(C=penalty_inverse, max_iter=3000)
+        regression = LogisticRegression(C=learning.penalty_inverse, max_iter=3000)
         regression.fit((table - mean) / scale, tampered, sample_weight=weights)
         coef = regression.coef_[0]
         kept = tuple(
@@ -166,12 +187,12 @@ def fit(examples: Sequence[Example], *, penalty_inverse: float = PENALTY_INVERSE
         names = kept
 
 
-def out_of_fold(examples: Sequence[Example]) -> Floats:
+def out_of_fold(examples: Sequence[Example], *, chain: str = CHAIN) -> Floats:
     """Return each example's log-odds from a fit that saw nothing of its shop or receipt."""
     fold = np.array([random.Random(example.group).randrange(FOLDS) for example in examples])
     log_odds = np.zeros(len(examples))
     for number in range(FOLDS):
-        fitted = fit([one for one, at in zip(examples, fold, strict=True) if at != number])
+        fitted = fit([one for one, at in zip(examples, fold, strict=True) if at != number], chain=chain)
         held_out = np.flatnonzero(fold == number)
         log_odds[held_out] = fitted.log_odds([examples[int(at)] for at in held_out])
     return log_odds
@@ -191,14 +212,14 @@ def learn_calibrated(
     """
     from sklearn.linear_model import LogisticRegression
 
-    held_out = out_of_fold(examples)
+    held_out = out_of_fold(examples, chain=chain)
     tampered = np.array([example.tampered for example in examples])
     weights = np.array([example.weight for example in examples])
     platt = LogisticRegression(C=1e6).fit(held_out[:, None], tampered, sample_weight=weights)
     slope, offset = float(platt.coef_[0][0]), float(platt.intercept_[0])
     risks = 1 / (1 + np.exp(-(slope * held_out + offset)))
     real = np.array([example.real for example in examples])
-    fitted = fit(examples)
+    fitted = fit(examples, chain=chain)
     pictures = [] if copies is None else [round(copies.log_odds / slope, MODEL_DIGITS)]
     return {
         "kind": CALIBRATED_KIND,
@@ -223,7 +244,7 @@ def learn_calibrated(
             "tampered": int(tampered.sum()),
             "seed": SEED,
             **({} if copies is None else {"pictures": asdict(copies)}),
-            "penalty_inverse": PENALTY_INVERSE,
+            "penalty_inverse": learning_of(chain).penalty_inverse,
             "source": source,
         },
     }
@@ -260,7 +281,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="where the weight of a copied figure is measured: drawn receipts, or the scans of --texts",
     )
     parser.add_argument("--drawn", type=int, default=4000)
-    parser.add_argument("--name", default="2027-01")
+    parser.add_argument("--name", default="2027-02")
     parser.add_argument("--chain", default=CHAIN, help="whose fields and features are learned from")
     parser.add_argument("--models", type=Path, default=Path("data/models"))
     parser.add_argument("--processes", type=int, default=2)

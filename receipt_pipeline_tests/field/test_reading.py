@@ -22,7 +22,7 @@ from receipt_pipeline_tests.printed_receipt import reading_of
 
 pytestmark = pytest.mark.field
 
-CHAIN = chain_named("chain-v3")
+CHAIN = chain_named("chain-v4")
 CASES = {
     "25-exif-upside-down": ("upright.jpg", "tag3.jpg"),
     "26-bad-images": ("good.png", "cmyk.jpg"),

@@ -18,7 +18,7 @@ from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
 from receipt_pipeline_tests.unit.test_score_release import a_set
 
-APPROVED, CANDIDATE = "2027-01", "2026-12"
+APPROVED, CANDIDATE = "2027-02", "2027-01"
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_the_figures_are_written_and_printed(
     output = tmp_path / "evaluate.json"
     assert main(["--shared", str(development_set(tmp_path)), "--output", str(output)]) == 0
     figures = json.loads(output.read_text())
-    assert figures["release"] == "2027-01"
+    assert figures["release"] == "2027-02"
     assert (figures["strict_micro_f1"], figures["folds"]) == (1.0, [])
     assert figures["risk_auc_text"] == 1.0
     assert figures["risk_auc_pictures"] == 0.75

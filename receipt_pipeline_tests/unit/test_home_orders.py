@@ -43,13 +43,13 @@ def test_a_task_that_is_done_already_is_said_to_be_done(home: OpenedHome) -> Non
 
 
 def test_the_last_live_release_is_retired_only_by_force(home: OpenedHome) -> None:
-    for older in ("2026-10", "2026-11", "2026-12"):
+    for older in ("2026-10", "2026-11", "2026-12", "2027-01"):
         home.services.retire_release(older)
     with pytest.raises(NotAllowed) as refused:
-        home.services.retire_release("2027-01")
+        home.services.retire_release("2027-02")
     assert refused.value.reason.code == "RELEASE.LAST_LIVE.v1"
-    assert [row["name"] for row in home.services.releases() if row["retired_at"] is None] == ["2027-01"]
-    home.services.retire_release("2027-01", even_the_last=True)
+    assert [row["name"] for row in home.services.releases() if row["retired_at"] is None] == ["2027-02"]
+    home.services.retire_release("2027-02", even_the_last=True)
     assert [row["name"] for row in home.services.releases() if row["retired_at"] is None] == []
 
 

@@ -50,18 +50,20 @@ def refusal(pins: Pins, shipped: Path) -> IdentityMismatch:
     return caught.value
 
 
-def test_four_releases_ship_that_differ_in_chain_model_or_policy() -> None:
+def test_five_releases_ship_that_differ_in_chain_model_or_policy() -> None:
     ships = shipped_releases(SHIPPED, image_digest=IMAGE)
     assert [(one.name, one.alias) for one in ships] == [
-        ("2026-10", None), ("2026-11", None), ("2026-12", "previous"), ("2027-01", "production")
+        ("2026-10", None), ("2026-11", None), ("2026-12", None), ("2027-01", "previous"),
+        ("2027-02", "production"),
     ]  # fmt: skip
-    older, newer, second, third = (one.release for one in ships)
+    older, newer, second, third, fourth = (one.release for one in ships)
     assert older.risk_model_digest != newer.risk_model_digest
     assert older.policy_revision != newer.policy_revision
     assert older.release_id != newer.release_id
     assert older.chain_revision == newer.chain_revision == chain_revision()
     assert second.chain_revision == chain_named("chain-v2").revision != newer.chain_revision
     assert third.chain_revision == chain_named("chain-v3").revision != second.chain_revision
+    assert fourth.chain_revision == chain_named("chain-v4").revision != third.chain_revision
 
 
 def test_every_pin_of_a_shipped_release_is_a_digest_or_a_versioned_name() -> None:
@@ -71,7 +73,7 @@ def test_every_pin_of_a_shipped_release_is_a_digest_or_a_versioned_name() -> Non
             release.image_digest, release.chain_revision, release.risk_model_digest, release.policy_revision
         )  # fmt: skip
         assert all(map(is_digest, digests))
-        assert release.feature_contract in {f"receipt-features/v{number}" for number in (1, 2, 3)}
+        assert release.feature_contract in {f"receipt-features/v{number}" for number in (1, 2, 3, 4)}
 
 
 @pytest.mark.parametrize("folder", ["models", "policies"])

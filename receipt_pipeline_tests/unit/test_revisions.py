@@ -29,6 +29,7 @@ REVISIONS = {
     "chain-v1": "sha256:68f021f04f4250aaf98afe1f1807354b9f2ac030ee3e7c46f64c634e1ef42365",
     "chain-v2": "sha256:f4bc3e3e72415391db90c14bdbb32ac1a87d8d4aee51c14729df48e3d3c30c61",
     "chain-v3": "sha256:48b6357e2cd9754ee40078afe1b315417fdc45a49bbe961bcc281240d3f20253",
+    "chain-v4": "sha256:c11d6db21823a35aec9578fb39e51c11a4e0e8c86157186f18bbd09d6ed38e60",
 }
 RECEIPTS_AND_OUTCOMES_V1 = {
     "plain": (
@@ -64,6 +65,12 @@ LATER_OUTCOMES = {
         "german": "sha256:4e34f22203fcbf15d13dca0db03544ff7fa68d0c1b54926a9f3602d8d94a0b29",
         "doubtful": "sha256:42cfd73eab9622a64d7dedc6e684870d8469474aaf6502c162390b591b73d797",
         "refund": "sha256:bbe52cc18211ad287b0f42e03f7819c06c7cb1f293304b1c83f1b1a2a08f0417",
+    },
+    ("chain-v4", "2027-02"): {
+        "plain": "sha256:1b357e21ea1485dd78564bfea93a9b3c16250585bd496d0fe7dced088e1bca51",
+        "german": "sha256:c9bccafa8f245631a098a41f6f501bb1eb2a00b6347668dd2dede27f157010e2",
+        "doubtful": "sha256:405f1f3aaaefa876ea19f2f8c74533888a429e0c374006635fa5482077c59660",
+        "refund": "sha256:a658e8040930d150ccaed88c38871fe6684e70c305ec7e361c84ac7a69ff61e4",
     },
 }
 
@@ -139,9 +146,23 @@ def test_the_third_chain_reviews_a_rescan_and_names_the_item_that_it_repeats() -
     assert judged(Submitted(accepted_at)).outcome_digest == first.outcome_digest
 
 
+def test_the_fourth_chain_reviews_goods_that_do_not_add_up_and_says_so() -> None:
+    text, _ = RECEIPTS_AND_OUTCOMES_V1["plain"]
+    altered = text.replace("BOOK RM 25.45", "BOOK RM 95.45")
+    outcome = loaded("chain-v4", "2027-02", altered.split("|")).classify(
+        blank_picture(), duplicate_bytes=False, on_page=lambda: None
+    )
+    assert (outcome.decision, outcome.reasons) == (
+        Decision.REVIEW,
+        ("RISK.HIGH.v1", "ARITHMETIC.DISAGREES.v1"),
+    )
+    meanings = {one["feature"]: one["meaning"] for one in outcome.evidence["contributions"]}
+    assert meanings["goods_sum_unmet"] == "the goods add up to no printed sum"
+
+
 def test_every_carried_chain_has_a_name_and_a_revision_of_its_own() -> None:
     chains = carried_chains()
-    assert [chain.name for chain in chains] == ["chain-v1", "chain-v2", "chain-v3"]
+    assert [chain.name for chain in chains] == ["chain-v1", "chain-v2", "chain-v3", "chain-v4"]
     assert len({chain.revision for chain in chains}) == len(chains)
 
 

@@ -78,7 +78,7 @@ def test_releases_are_written_for_the_models_that_were_learned(tmp_path: Path) -
     recipe = Recipe("2026-10", seed=5, receipts=40, penalty_inverse=0.1, left_out=NOT_LEARNED)
     digests = [
         write_model({**learn(recipe), "name": name}, tmp_path / "models")
-        for name in ("2026-10", "2026-11", "2026-12", "2027-01")
+        for name in ("2026-10", "2026-11", "2026-12", "2027-01", "2027-02")
     ]
     write_releases(tmp_path)
     shipped = shipped_releases(tmp_path, image_digest="sha256:" + "c" * 64)

@@ -15,6 +15,7 @@ from receipt_pipeline.core.canonical import canonical_json
 from receipt_pipeline.training import train_calibrated
 from receipt_pipeline.training.content import draw_content
 from receipt_pipeline.training.forge import CLOCK, MONEY, REST, forge
+from receipt_pipeline.training.forge_places import MONEY_ANYWHERE, with_other_digit
 from receipt_pipeline.training.genuine_texts import GenuineText, content_of_text, read_genuine_texts
 from receipt_pipeline.training.picture_weight import PictureWeight, weigh_drawn_copies
 from receipt_pipeline.training.train_calibrated import (
@@ -23,6 +24,7 @@ from receipt_pipeline.training.train_calibrated import (
     gather,
     kept_for_evaluation,
     learn_calibrated,
+    learning_of,
 )
 from receipt_pipeline.training.train_risk_model import write_model
 
@@ -38,6 +40,25 @@ TEXTS = (
     "10.00",
     "CHANGE",
     "5.40",
+)
+
+
+GOODS = (
+    *(
+        "SHOP SDN BHD",
+        "QTY",
+        "PRICE",
+        "AMOUNT",
+        "TEA",
+        "2 X",
+        "1.30",
+        "2.60",
+        "COFFEE",
+        "1 X",
+        "4.60",
+        "4.60",
+    ),
+    *("TOTAL", "7.20", "CASH", "10.00", "CHANGE", "2.80"),
 )
 
 
@@ -59,6 +80,28 @@ def test_a_forger_alters_a_receipt_and_says_how(seed: int) -> None:
     altered = forge(genuine, random.Random(seed))
     assert altered.rows != genuine.rows
     assert altered.truth["alteration"] in {**MONEY, **CLOCK, **REST}
+
+
+@pytest.mark.parametrize("name", sorted(set(MONEY_ANYWHERE) - set(MONEY)))
+def test_a_forger_of_single_places_alters_what_it_names_and_little_else(name: str) -> None:
+    genuine = content_of_text(GOODS, extract_fields)
+    altered = MONEY_ANYWHERE[name](genuine, random.Random(3))
+    assert altered is not None
+    before, after = ([row.cells[0].text for row in one.rows] for one in (genuine, altered))
+    assert len(after) - len(before) == {"good_gone": -1, "good_again": 1}.get(name, 0)
+    changed = sum(one != other for one, other in zip(before, after, strict=False))
+    assert changed > 0
+    if name in ("one_digit", "other_amount", "other_quantity"):
+        assert changed == 1
+    if name == "whole_good_and_totals":
+        assert after[before.index("TOTAL") + 1] != "7.20"
+
+
+def test_another_digit_is_put_over_one_and_no_zero_in_front() -> None:
+    for seed in range(20):
+        altered = with_other_digit("12.40", random.Random(seed), "0123")
+        assert sum(one != other for one, other in zip("12.40", altered, strict=True)) == 1
+        assert altered[0] != "0"
 
 
 def test_a_receipt_that_offers_nothing_comes_back_as_it_was() -> None:
@@ -116,7 +159,13 @@ def test_learning_texts_without_saying_which_are_kept_is_remarked(
     assert train_calibrated.main(["--texts", str(tmp_path), "--models", str(tmp_path / "models")]) == 0
     told = capsys.readouterr()
     assert "without --kept" in told.err
-    assert json.loads(told.out)["contract"] == "receipt-features/v3"
+    assert json.loads(told.out)["contract"] == "receipt-features/v4"
+
+
+def test_an_older_chain_is_learned_as_it_was_and_the_newest_from_more_forgers() -> None:
+    older, newest = learning_of("chain-v3"), learning_of("chain-v4")
+    assert (older.money, older.altered_per_text, older.penalty_inverse) == (MONEY, 10, 0.1)
+    assert set(newest.money) > set(older.money)
 
 
 def test_examples_depend_on_their_number_alone() -> None:

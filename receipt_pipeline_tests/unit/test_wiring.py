@@ -57,7 +57,7 @@ def test_a_home_opens_from_nothing_with_its_releases_approved(opened: Services, 
     aliases = {alias for row in opened.releases() for alias in row["aliases"]}
     assert aliases == {"production", "previous"}
     rates = {row["name"]: row["review_rate_ppm"] for row in opened.releases()}
-    assert (rates["2026-11"], rates["2027-01"]) == (None, 150_000)
+    assert (rates["2026-11"], rates["2027-02"]) == (None, 150_000)
     assert {row["image_digest"] for row in opened.releases()} == {IMAGE}
 
 

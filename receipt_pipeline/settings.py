@@ -43,7 +43,7 @@ class Settings:
 
     Attributes:
         home: all run-time state; two homes side by side never meet.
-        shipped: read-only folder with `models/`, `policies/`, `releases/`, `samples/`.
+        shipped: read-only folder with `folds/`, `models/`, `policies/`, `releases/`, `samples/`.
         ledger_url: SQLAlchemy URL of the ledger.
         dagster_postgres_url: Dagster's own storage on PostgreSQL, None for the embedded one.
         image_digest: given by a container, None where set-up computes it.

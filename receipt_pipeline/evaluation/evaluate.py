@@ -36,6 +36,7 @@ from receipt_pipeline.evaluation.risk_transcripts import score_transcripts
 PACKAGE_ROOT = Path(receipt_pipeline.__file__).parent
 PROJECT_ROOT = PACKAGE_ROOT.parent
 RECEIPTS_FOLDER = Path("data") / "receipts"
+FOLDS_FOLDER = "folds"
 # Stock reading takes several seconds a scan; a few scans tell its mean well enough for a ratio.
 STOCK_SCANS = 6
 EXIT_DONE, EXIT_NO_DATA = 0, 2
@@ -53,8 +54,8 @@ def evaluate(
         "release_id": release.release.release_id,
         "scans": len(judged),
         **field_figures(judged),
-        # Extraction is rules, learned from no scan, so there is nothing to hold out.
-        "folds": [],
+        # Extraction is rules, learned from no scan; what is trained is the risk model.
+        "folds": kept_folds(shipped, release.release.risk_model_digest),
         **_text_figures(receipts / "transcripts", release, shipped=shipped),
         **picture_figures(judged),
         **decision_figures(judged),
@@ -65,6 +66,18 @@ def evaluate(
         "stock_scans": min(STOCK_SCANS, len(scans)),
         "processes": processes,
     }
+
+
+def kept_folds(shipped: Path, digest: str) -> list[dict[str, Any]]:
+    """Return what each fold's fit made of shops that it had not seen, as the training of a model wrote it.
+
+    Empty for a model whose training kept none.
+    """
+    path = artefact_path(shipped / FOLDS_FOLDER, digest)
+    if not path.exists():
+        return []
+    folds: list[dict[str, Any]] = json.loads(path.read_bytes())
+    return folds
 
 
 def _text_figures(transcripts: Path, release: ShippedRelease, *, shipped: Path) -> dict[str, Any]:
@@ -92,6 +105,10 @@ def figures_as_text(figures: Mapping[str, Any]) -> str:
         lines.append(
             f"{'f1 ' + field:24} strict {scores['strict']['f1']}, normalised {scores['normalised']['f1']}"
         )
+    for fold in figures["folds"]:
+        held = f"{fold['shops']} shops, {fold['texts']} texts and {fold['drawn']} drawn receipts held out"
+        name = f"risk model, fold {fold['fold']}"
+        lines.append(f"{name:24} auc {fold['auc_texts']} and {fold['auc_drawn']} ({held})")
     return "\n".join(lines)
 
 

@@ -28,6 +28,7 @@ from receipt_pipeline.chain.risk import CALIBRATED_KIND
 from receipt_pipeline.chain.values import Reading
 from receipt_pipeline.core.calibration import reliability
 from receipt_pipeline.training.content import Content, draw_content
+from receipt_pipeline.training.fold_scores import FOLDS, fold_of, fold_scores, write_fold_scores
 from receipt_pipeline.training.forge import MONEY, Forge, forge
 from receipt_pipeline.training.forge_places import MONEY_ANYWHERE
 from receipt_pipeline.training.genuine_texts import GenuineText, content_of_text, read_genuine_texts
@@ -46,7 +47,6 @@ from receipt_pipeline.training.train_risk_model import (
 
 CHAIN = "chain-v4"
 SEED = 1212
-FOLDS = 5
 # A genuine text says more of real receipts than a drawn one, and there are fewer of them.
 TEXT_WEIGHT, DRAWN_WEIGHT = 1.5, 0.5
 COPIES_DRAWN = 100
@@ -189,7 +189,7 @@ def fit(examples: Sequence[Example], *, chain: str = CHAIN) -> Fitted:
 
 def out_of_fold(examples: Sequence[Example], *, chain: str = CHAIN) -> Floats:
     """Return each example's log-odds from a fit that saw nothing of its shop or receipt."""
-    fold = np.array([random.Random(example.group).randrange(FOLDS) for example in examples])
+    fold = np.array([fold_of(example.group) for example in examples])
     log_odds = np.zeros(len(examples))
     for number in range(FOLDS):
         fitted = fit([one for one, at in zip(examples, fold, strict=True) if at != number], chain=chain)
@@ -205,14 +205,16 @@ def learn_calibrated(
     source: str,
     copies: PictureWeight | None = None,
     chain: str = CHAIN,
+    held_out: Floats | None = None,
 ) -> dict[str, Any]:
     """Return the model document: the regression over all examples, calibrated on what it did not see.
 
     A copied figure enters with the log-odds that were measured on pictures, beside the regression.
+    `held_out` are the log-odds of `out_of_fold`, where the caller has them.
     """
     from sklearn.linear_model import LogisticRegression
 
-    held_out = out_of_fold(examples, chain=chain)
+    held_out = out_of_fold(examples, chain=chain) if held_out is None else held_out
     tampered = np.array([example.tampered for example in examples])
     weights = np.array([example.weight for example in examples])
     platt = LogisticRegression(C=1e6).fit(held_out[:, None], tampered, sample_weight=weights)
@@ -284,6 +286,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--name", default="2027-02")
     parser.add_argument("--chain", default=CHAIN, help="whose fields and features are learned from")
     parser.add_argument("--models", type=Path, default=Path("data/models"))
+    parser.add_argument("--folds", type=Path, default=Path("data/folds"))
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(arguments)
     if options.texts and not options.kept:
@@ -297,10 +300,23 @@ def main(arguments: list[str] | None = None) -> int:
         copies = weigh_drawn_copies(COPIES_DRAWN, seed=SEED)
     elif options.texts:
         copies = weigh_copies(options.texts, seed=SEED)
+    held_out = out_of_fold(examples, chain=options.chain)
     document = learn_calibrated(
-        examples, name=options.name, source=f"drawn receipts{from_texts}", copies=copies, chain=options.chain
+        examples,
+        name=options.name,
+        source=f"drawn receipts{from_texts}",
+        copies=copies,
+        chain=options.chain,
+        held_out=held_out,
     )
     digest = write_model(document, options.models)
+    scores = fold_scores(
+        [one.group for one in examples],
+        [one.tampered for one in examples],
+        [one.real for one in examples],
+        held_out.tolist(),
+    )
+    write_fold_scores(scores, options.folds, digest)
     sys.stdout.write(json.dumps({"model": options.name, "digest": digest, **document}, indent=1) + "\n")
     return 0
 

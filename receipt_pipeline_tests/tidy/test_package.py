@@ -14,7 +14,7 @@ from receipt_pipeline_tests.tidy.tracked import named, tracked_files
 
 SHARE = "share/receipt_pipeline/"
 CONFIGURATION = ("workspace.yaml", "dagster.yaml", "dagster.postgres.yaml")
-SHIPPED = ("data/alerts.toml", "data/models", "data/policies", "data/releases", "data/samples")
+SHIPPED = ("data/alerts.toml", "data/folds", "data/models", "data/policies", "data/releases", "data/samples")
 
 
 @pytest.fixture(scope="module")

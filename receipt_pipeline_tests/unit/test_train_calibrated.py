@@ -156,10 +156,16 @@ def test_learning_texts_without_saying_which_are_kept_is_remarked(
     monkeypatch.setattr(train_calibrated, "gather", lambda texts, **given: examples())
     monkeypatch.setattr(train_calibrated, "COPIES_DRAWN", 1)
     truth_file(tmp_path, "free")
-    assert train_calibrated.main(["--texts", str(tmp_path), "--models", str(tmp_path / "models")]) == 0
+    models, folds = tmp_path / "models", tmp_path / "folds"
+    assert train_calibrated.main(["--texts", str(tmp_path), f"--models={models}", f"--folds={folds}"]) == 0
     told = capsys.readouterr()
     assert "without --kept" in told.err
     assert json.loads(told.out)["contract"] == "receipt-features/v4"
+    (model,) = models.iterdir()
+    (kept,) = folds.iterdir()
+    assert kept.name == model.name
+    scores = json.loads(kept.read_text())
+    assert sum(score["texts"] + score["drawn"] for score in scores) == len(examples())
 
 
 def test_an_older_chain_is_learned_as_it_was_and_the_newest_from_more_forgers() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import threading
@@ -18,9 +17,8 @@ from receipt_pipeline.chain.ocr import RapidOcrEngine
 from receipt_pipeline.chain.ocr_models import place_models
 from receipt_pipeline.chain.release import load_chain, shipped_releases, verify_release
 from receipt_pipeline.chain.values import OcrEngine
-from receipt_pipeline.core.errors import InputRefused, ObjectFault
 from receipt_pipeline.core.pins import Pins
-from receipt_pipeline.core.reasons import SETTING_INVALID, STORAGE_FULL
+from receipt_pipeline.core.system_errors import home_fault
 from receipt_pipeline.effects.channels.channel import Channel
 from receipt_pipeline.effects.channels.command_channel import CommandChannel
 from receipt_pipeline.effects.channels.file_channel import FileChannel
@@ -174,12 +172,7 @@ def _make_folders(settings: Settings) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            cause = errno.errorcode.get(error.errno or 0, "")
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise ObjectFault(STORAGE_FULL, folder=folder.name) from error
-            raise InputRefused(
-                SETTING_INVALID, variable="RECEIPTS_HOME", folder=str(folder), cause=cause
-            ) from error
+            raise home_fault(error, folder) from error
 
 
 def _folders(settings: Settings) -> HomeFolders:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +11,9 @@ from filelock import FileLock, Timeout
 
 from receipt_pipeline.core.errors import ReportFault
 from receipt_pipeline.core.reasons import REPORT_BUSY, STORAGE_FULL
+from receipt_pipeline.core.system_errors import is_out_of_space
 
 LOCK_WAIT_S = 120.0
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextmanager
@@ -50,4 +49,4 @@ def storage_faults() -> Iterator[None]:
 
 def is_full(error: Exception) -> bool:
     """Tell whether an error says that the disk is full, whoever noticed it."""
-    return getattr(error, "errno", None) in _NO_SPACE or "No space left" in str(error)
+    return is_out_of_space(error) or "No space left" in str(error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import errno
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,9 +10,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from sqlalchemy import or_, select
 
-from receipt_pipeline.core.errors import InputRefused, ObjectFault, PipelineError
 from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
-from receipt_pipeline.core.reasons import SETTING_INVALID, STORAGE_FULL
+from receipt_pipeline.core.system_errors import home_fault
 from receipt_pipeline.effects.outbox_folder import status_path, write_whole
 from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.ledger.losses import read_job
@@ -76,15 +74,9 @@ def _write_each(services: EffectServices, job_ids: Iterable[str]) -> int:
             if isinstance(error, Timeout):
                 held.add(path.parent)
     if first is not None:
-        raise _unwritten(*first) from first[1]
+        place, fault = first
+        raise home_fault(fault, place) from fault
     return written
-
-
-def _unwritten(path: Path, error: OSError) -> PipelineError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return ObjectFault(STORAGE_FULL, file=path.name)
-    cause = errno.errorcode.get(error.errno or 0, type(error).__name__)
-    return InputRefused(SETTING_INVALID, variable="RECEIPTS_HOME", file=str(path), cause=cause)
 
 
 def _write(services: EffectServices, job_id: str, path: Path) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from receipt_pipeline.core.errors import InputRefused, NotAllowed, ObjectFault
-from receipt_pipeline.core.reasons import HOME_SERVED, SETTING_INVALID, STORAGE_FULL
+from receipt_pipeline.core.errors import NotAllowed
+from receipt_pipeline.core.reasons import HOME_SERVED
+from receipt_pipeline.core.system_errors import home_fault
 from receipt_pipeline.settings import Settings
 from receipt_pipeline.wiring import begin_home_anew
 
@@ -27,18 +27,14 @@ def serving(settings: Settings) -> Iterator[None]:
         InputRefused: SETTING.INVALID.v1 when it cannot be made in this home.
         ObjectFault: STORAGE.FULL.v1 when there is no room for it.
     """
-    lock = FileLock(str(settings.home / "serving.lock"))
+    path = settings.home / "serving.lock"
+    lock = FileLock(str(path))
     try:
         lock.acquire(timeout=LOOK_S)
     except Timeout as error:
         raise NotAllowed(HOME_SERVED, home=str(settings.home)) from error
     except OSError as error:
-        cause = errno.errorcode.get(error.errno or 0, "EIO")
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ObjectFault(STORAGE_FULL, file="serving.lock") from error
-        raise InputRefused(
-            SETTING_INVALID, variable="RECEIPTS_HOME", file="serving.lock", cause=cause
-        ) from error
+        raise home_fault(error, path) from error
     try:
         yield
     finally:

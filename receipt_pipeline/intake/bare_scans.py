@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +12,8 @@ from receipt_pipeline.core.envelope import DEFAULT_RELEASE, JOB_CONTRACT, ItemRe
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.principals import Principal
 from receipt_pipeline.core.reasons import SCAN_UNREADABLE
-from receipt_pipeline.intake.copying import READ_CHUNK_BYTES, ScanSource
+from receipt_pipeline.core.system_errors import cause_of
+from receipt_pipeline.intake.copying import ScanSource, hex_digest_of
 
 ITEM_ID_DIGITS = 16
 
@@ -50,12 +49,8 @@ def hash_scan(source: ScanSource, uri: str, *, pointer: str) -> str:
     """Return the hex digest of one scan as it is now. Raises InputRefused when it cannot be read."""
     handle = source.open(ItemRequest(item_id="", uri=uri, sha256=""), pointer)
     try:
-        hashed = hashlib.sha256()
-        while chunk := os.read(handle, READ_CHUNK_BYTES):
-            hashed.update(chunk)
+        return hex_digest_of(handle)
     except OSError as error:
-        cause = errno.errorcode.get(error.errno or 0, "EIO")
-        raise InputRefused(SCAN_UNREADABLE, pointer=pointer, cause=cause) from error
+        raise InputRefused(SCAN_UNREADABLE, pointer=pointer, cause=cause_of(error)) from error
     finally:
         os.close(handle)
-    return hashed.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from receipt_pipeline.core.reasons import (
     SCAN_TOO_LARGE,
     SCAN_UNREADABLE,
 )
+from receipt_pipeline.core.system_errors import cause_of
 from receipt_pipeline.intake.manifest import ListLoader
 from receipt_pipeline.intake.paths import confined_parts, open_confined
 from receipt_pipeline.intake.services import Intake
@@ -227,6 +227,12 @@ def _copy_one(
     return outcome.size_bytes, reading.media_type
 
 
+def hex_digest_of(handle: int) -> str:
+    """Return the hex digest of an open file from where it stands to its end. Raises OSError."""
+    with open(handle, "rb", buffering=0, closefd=False) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 class _Reading:
     """Reads one open scan in chunks, within its bounds, and looks at what kind it is."""
 
@@ -253,8 +259,7 @@ class _Reading:
         try:
             return os.read(self._handle, READ_CHUNK_BYTES)
         except OSError as error:
-            cause = errno.errorcode.get(error.errno or 0, "EIO")
-            raise InputRefused(SCAN_UNREADABLE, pointer=self._pointer, cause=cause) from error
+            raise InputRefused(SCAN_UNREADABLE, pointer=self._pointer, cause=cause_of(error)) from error
 
     def _kind(self, head: bytes) -> str:
         """Return the media type of the bytes; only a contradiction is refused.

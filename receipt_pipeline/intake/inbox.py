@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import errno
 import itertools
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.reasons import INBOX_MISPLACED
+from receipt_pipeline.core.system_errors import cause_of
 from receipt_pipeline.intake.copying import PassEnded
 from receipt_pipeline.intake.dropped import DroppedFiles
 from receipt_pipeline.intake.listing import DroppedFile, FileKind, InboxListing, list_inbox
@@ -112,8 +112,7 @@ def _handled(dropped: DroppedFiles, file: DroppedFile) -> SubmissionState:
     try:
         return dropped.handle(file)
     except OSError as error:
-        cause = errno.errorcode.get(error.errno or 0, "EIO")
-        dropped.waiting[file.place] = f"its answer cannot be written: {cause}"
+        dropped.waiting[file.place] = f"its answer cannot be written: {cause_of(error)}"
         return SubmissionState.WAITING
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -15,7 +13,8 @@ from typing import Any
 from receipt_pipeline.core.envelope import ItemRequest, JobRequest
 from receipt_pipeline.core.errors import InputRefused, ObjectFault
 from receipt_pipeline.core.reasons import SCAN_MISSING, STORAGE_FULL
-from receipt_pipeline.intake.copying import READ_CHUNK_BYTES
+from receipt_pipeline.core.system_errors import is_out_of_space
+from receipt_pipeline.intake.copying import hex_digest_of
 from receipt_pipeline.intake.delivery import Delivered
 from receipt_pipeline.intake.listing import ACCEPTED, REFUSED, DroppedFile
 from receipt_pipeline.intake.manifest import Batch
@@ -177,14 +176,12 @@ def _holds(path: Path, digest: str) -> bool:
 
 def _digest_of(handle: int) -> str:
     """Return the hex digest of an open file, and leave it at its beginning; "" where it cannot be read."""
-    hashed = hashlib.sha256()
     try:
-        while chunk := os.read(handle, READ_CHUNK_BYTES):
-            hashed.update(chunk)
+        digest = hex_digest_of(handle)
         os.lseek(handle, 0, os.SEEK_SET)
     except OSError:
         return ""
-    return hashed.hexdigest()
+    return digest
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> None:
@@ -201,6 +198,6 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
     except OSError as error:
         with suppress(OSError):
             temp.unlink(missing_ok=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_out_of_space(error):
             raise ObjectFault(STORAGE_FULL, file=path.name) from error
         raise

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.reasons import PATH_OUTSIDE, SCAN_MISSING, SCAN_UNREADABLE
+from receipt_pipeline.core.system_errors import cause_of
 
 DEPTH_MAX = 20
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -95,5 +96,4 @@ def _plain_file(handle: int, pointer: str) -> int:
 def _refusal(error: OSError, pointer: str) -> InputRefused:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return InputRefused(SCAN_MISSING, pointer=pointer)
-    cause = errno.errorcode.get(error.errno or 0, "EIO")
-    return InputRefused(SCAN_UNREADABLE, pointer=pointer, cause=cause)
+    return InputRefused(SCAN_UNREADABLE, pointer=pointer, cause=cause_of(error))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from receipt_pipeline.core.envelope import ItemRequest, JobRequest
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.principals import Principal
 from receipt_pipeline.core.reasons import FIELD_INVALID, ITEMS_EMPTY, SCAN_MISSING, SCAN_UNREADABLE
+from receipt_pipeline.core.system_errors import cause_of
 from receipt_pipeline.intake.bare_scans import hash_scan, scans_request
 from receipt_pipeline.intake.copying import FolderScans, list_loader, read_document
 from receipt_pipeline.intake.delivery import Arrival, Delivered, deliver, refuse
@@ -101,8 +101,7 @@ def _sorted_out(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
                 whole.extend(manifests or [path])
                 continue
         except OSError as error:  # A name that is too long, a folder that may not be read.
-            cause = errno.errorcode.get(error.errno or 0, "EIO")
-            raise InputRefused(SCAN_UNREADABLE, pointer=str(path), cause=cause) from error
+            raise InputRefused(SCAN_UNREADABLE, pointer=str(path), cause=cause_of(error)) from error
         (whole if is_manifest(path) else scans).append(path)
     return whole, scans
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.core.reasons import OBJECT_UNREADABLE, RESULT_MISSING, STORAGE_FULL, UPLOAD_FAILED
+from receipt_pipeline.core.system_errors import cause_of, is_out_of_space
 from receipt_pipeline.objects.keys import (
     RESULTS_PREFIX,
     SCANS_PREFIX,
@@ -25,7 +26,6 @@ from receipt_pipeline.objects.outcomes import CopyOutcome, ObjectEntry, ObjectSt
 READ_CHUNK_BYTES = 1 << 20
 PUT_TRIES_MAX = 2
 TEMP_PREFIX = ".tmp-"
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -255,13 +255,12 @@ def _writing(key: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        cause = errno.errorcode.get(error.errno or 0, "EIO")
-        reason = STORAGE_FULL if error.errno in _NO_SPACE else UPLOAD_FAILED
-        raise ObjectFault(reason, key=key, cause=cause) from error
+        reason = STORAGE_FULL if is_out_of_space(error) else UPLOAD_FAILED
+        raise ObjectFault(reason, key=key, cause=cause_of(error)) from error
 
 
 def _unreadable(key: str, error: OSError) -> ObjectFault:
-    return ObjectFault(OBJECT_UNREADABLE, key=key, cause=errno.errorcode.get(error.errno or 0, "EIO"))
+    return ObjectFault(OBJECT_UNREADABLE, key=key, cause=cause_of(error))
 
 
 def _aware(seconds: float) -> dt.datetime:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from receipt_pipeline.core.errors import InputRefused, LedgerUnavailable, NotAllowed
-from receipt_pipeline.core.reasons import LEDGER_IN_USE, LEDGER_LOST, SETTING_INVALID
+from receipt_pipeline.core.errors import LedgerUnavailable, NotAllowed
+from receipt_pipeline.core.reasons import LEDGER_IN_USE, LEDGER_LOST
+from receipt_pipeline.core.system_errors import home_fault
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.first_use import is_unused
 from receipt_pipeline.objects.keys import RESULTS_PREFIX, SCANS_PREFIX, SET_ASIDE_PREFIX
@@ -68,6 +68,7 @@ def begin_anew(ledger: Ledger, folders: HomeFolders) -> tuple[Path | None, list[
     Raises:
         NotAllowed: LEDGER.IN_USE.v1; nothing was moved.
         InputRefused: SETTING.INVALID.v1 when something cannot be moved.
+        ObjectFault: STORAGE.FULL.v1 when there is no room for the folder it is moved to.
     """
     unused = is_unused(ledger)
     ledger.close()
@@ -83,10 +84,7 @@ def begin_anew(ledger: Ledger, folders: HomeFolders) -> tuple[Path | None, list[
             (target / inside).parent.mkdir(parents=True, exist_ok=True)
             os.rename(path, target / inside)
         except OSError as error:
-            cause = errno.errorcode.get(error.errno or 0, "EIO")
-            raise InputRefused(
-                SETTING_INVALID, variable="RECEIPTS_HOME", folder=str(path), cause=cause
-            ) from error
+            raise home_fault(error, path) from error
     return target, [str(path.relative_to(folders.home)) for path in moving]
 
 

@@ -121,7 +121,7 @@ def test_a_document_that_cannot_be_written_keeps_no_other_from_it(services: Effe
     path_of(services, first).mkdir(parents=True)
     with pytest.raises(InputRefused, match=r"SETTING\.INVALID\.v1") as refused:
         send_status_documents(services, at_most=10)
-    assert (refused.value.facts["file"], refused.value.facts["cause"]) == (
+    assert (refused.value.facts["path"], refused.value.facts["cause"]) == (
         str(path_of(services, first)),
         "EISDIR",
     )

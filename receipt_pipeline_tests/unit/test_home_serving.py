@@ -77,7 +77,8 @@ def test_a_home_in_which_no_lock_can_be_made_is_refused_in_words(
     for order in (is_served, begin_anew):
         with pytest.raises(PipelineError) as refused:
             order(settings)
-        assert (refused.value.reason.code, refused.value.facts.get("file")) == (code, "serving.lock")
+        place = str(settings.home / "serving.lock")
+        assert (refused.value.reason.code, refused.value.facts["path"]) == (code, place)
 
 
 @pytest.mark.parametrize(

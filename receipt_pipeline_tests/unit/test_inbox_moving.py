@@ -9,10 +9,7 @@ import pytest
 
 from receipt_pipeline.intake import dropped
 from receipt_pipeline.intake.services import Intake
-from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.intake_home import (
-    an_intake,
     drop,
     hex_digest,
     item_rows,
@@ -23,20 +20,6 @@ from receipt_pipeline_tests.intake_home import (
     scan_bytes,
     sweep,
 )
-
-
-@pytest.fixture
-def intake(ledger: Ledger, tmp_path: Path) -> Intake:
-    """A drop folder of its own."""
-    return an_intake(ledger, tmp_path / "home")
-
-
-@pytest.fixture
-def place(intake: Intake) -> Path:
-    """The tenant's own folder in it."""
-    folder = intake.inbox / TENANT
-    folder.mkdir(parents=True)
-    return folder
 
 
 def test_a_later_manifest_finds_a_scan_that_an_earlier_one_took_along(intake: Intake, place: Path) -> None:

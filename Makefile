@@ -40,7 +40,7 @@ lint: $(READY) ## the part of check that is no test: format, lint, types, import
 	@$(BIN)/lint-imports --no-cache
 
 matrix: $(READY) ## play the crash matrix on SQLite and on a PostgreSQL server of its own
-	@$(BIN)/python -m receipt_pipeline_tests.matrix_on_both
+	@$(BIN)/python -m receipt_pipeline_tests.chaos.matrix_on_both
 
 bench: $(READY) ## print the performance ratios of this machine
 	@$(BIN)/python -m benchmarks

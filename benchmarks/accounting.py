@@ -27,7 +27,7 @@ from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.ledger.journal import EventKind, append_event
-from receipt_pipeline.ledger.tables import jobs as jobs_table
+from receipt_pipeline.ledger.schema.jobs import jobs as jobs_table
 
 CHANGES = 1_000
 

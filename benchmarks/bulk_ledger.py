@@ -10,9 +10,10 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from receipt_pipeline.ledger import effect_tables, tables
-from receipt_pipeline.ledger.columns import UtcMicros
 from receipt_pipeline.ledger.engine import open_ledger
+from receipt_pipeline.ledger.schema import effects as effect_tables
+from receipt_pipeline.ledger.schema import jobs as tables
+from receipt_pipeline.ledger.schema.types import UtcMicros
 from receipt_pipeline.reconciliation.repair import reconcile_ledger
 from receipt_pipeline.reconciliation.sweep import sweep_objects
 from receipt_pipeline_tests.fakes.every_outcome import every_outcome

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from receipt_pipeline.core.canonical import digest_of_bytes
-from receipt_pipeline.core.envelope import BATCH_CONTRACT
+from receipt_pipeline.core.request import BATCH_CONTRACT
 
 PROCESSES = 2
 WAIT_S = 3_600
@@ -73,8 +73,8 @@ def _read_one(path: str) -> int:
 
 def _served(scans: Sequence[Path], *, manifests: int) -> tuple[float, dict[str, object]]:
     """Drop the scans as batch manifests into a served, empty home; return seconds and the account."""
-    from receipt_pipeline.defs.hosting import hosted
-    from receipt_pipeline.home import open_services
+    from receipt_pipeline.app.facade import open_services
+    from receipt_pipeline.runtime.supervisor import hosted
     from receipt_pipeline.settings import read_settings
 
     with tempfile.TemporaryDirectory(prefix="receipts-bench-") as folder:

@@ -16,9 +16,9 @@ from receipt_pipeline.accounting.build import sql_text
 from receipt_pipeline.accounting.exported import EXPORTED, ExportedTable
 from receipt_pipeline.accounting.release_report import async_release_report
 from receipt_pipeline.accounting.reported import asking_report
-from receipt_pipeline.core.job_lifecycle import JobState
+from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.ledger.counted_account import counted_account_sets
+from receipt_pipeline.ledger.invariants.account import counted_account_sets
 
 MEMORY_LIMIT = "1GB"
 NOW = dt.datetime(2026, 12, 31, tzinfo=dt.UTC)

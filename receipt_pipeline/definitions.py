@@ -4,9 +4,9 @@ import dagster as dg
 
 from receipt_pipeline.defs.assets import ALL_ASSETS
 from receipt_pipeline.defs.checks import ALL_CHECKS
-from receipt_pipeline.defs.drilling import install_plan_of_environment
 from receipt_pipeline.defs.evaluation import chain_evaluation, evaluation, release_no_worse
 from receipt_pipeline.defs.jobs import ALL_JOBS, ALL_SCHEDULES
+from receipt_pipeline.defs.local_runner import install_plan_of_environment
 from receipt_pipeline.defs.resources import ReceiptServices
 from receipt_pipeline.defs.sensors import all_sensors
 from receipt_pipeline.defs.waves import IN_MEMORY, classify_wave

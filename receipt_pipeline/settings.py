@@ -19,12 +19,11 @@ from sqlalchemy.exc import ArgumentError
 
 from receipt_pipeline.core.alerts import AlertThresholds, read_thresholds
 from receipt_pipeline.core.canonical import is_digest
-from receipt_pipeline.core.effect_protocols import Capability
+from receipt_pipeline.core.effects import Capability
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import SERVES_ALL, Rollout, RolloutStage, ServiceLimits
 from receipt_pipeline.core.principals import Role
 from receipt_pipeline.core.reasons import SETTING_INVALID
-from receipt_pipeline.core.rollout import SERVES_ALL, Rollout, RolloutStage
 
 ALERTS_FILE = "alerts.toml"
 COHORT_ALLOWED = "names of callers, with RECEIPTS_ROLLOUT=cohort and not without it"

@@ -7,25 +7,18 @@ import itertools
 from typing import Any
 
 from receipt_pipeline.core.canonical import digest_of, digest_of_bytes
-from receipt_pipeline.core.effect_lifecycle import EffectDemand
-from receipt_pipeline.core.envelope import (
-    JOB_CONTRACT,
-    ItemRequest,
-    JobRequest,
-    LimitsRequest,
-    resolve_limits,
-)
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
+from receipt_pipeline.core.effects import EffectDemand
+from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.pins import Release
 from receipt_pipeline.core.reasons import RISK_HIGH, SCAN_BROKEN
-from receipt_pipeline.ledger.accept import StoredItem, insert_job
-from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary
-from receipt_pipeline.ledger.claim import ClaimedJob, claim_job
-from receipt_pipeline.ledger.closing import VerifiedResult
-from receipt_pipeline.ledger.commit import commit_result, record_intent
+from receipt_pipeline.core.request import JOB_CONTRACT, ItemRequest, JobRequest, LimitsRequest, resolve_limits
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.jobs.accept import StoredItem, insert_job
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.claim import ClaimedJob, claim_job
+from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
+from receipt_pipeline.ledger.jobs.publication import commit_result, record_intent
 from receipt_pipeline.ledger.releases import SETUP, approve_release, move_alias
 
 TENANT = "acme"

@@ -19,7 +19,7 @@ from receipt_pipeline_tests.postgres_server import PostgresServer, named_server,
 from receipt_pipeline_tests.suite_results import PROJECT, SuiteRecorder, attach_requirements, tree_state
 
 if TYPE_CHECKING:
-    from receipt_pipeline.intake.services import Intake
+    from receipt_pipeline.intake.context import Intake
     from receipt_pipeline.ledger.engine import Ledger
 
 # Before any test or product module is imported: what concerns the tests is kept, the caller's set-up goes.

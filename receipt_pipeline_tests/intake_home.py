@@ -14,12 +14,12 @@ from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.intake.accept import Acceptance, accept
-from receipt_pipeline.intake.inbox import SweepSummary, sweep_inbox
-from receipt_pipeline.intake.services import Intake, status_document_location, tell_nobody
-from receipt_pipeline.ledger.effect_tables import object_refs
+from receipt_pipeline.intake.context import Intake, status_document_location, tell_nobody
+from receipt_pipeline.intake.inbox.sweep import SweepSummary, sweep_inbox
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.tables import items, jobs, submission_rows, submissions
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.ledger.schema.effects import object_refs
+from receipt_pipeline.ledger.schema.jobs import items, jobs, submission_rows, submissions
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.builders import CALLER, TENANT, approve
 
 PRINCIPAL = Principal(TENANT, CALLER, frozenset({Role.SUBMITTER}))

@@ -15,14 +15,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from receipt_pipeline.accounting.arrow_columns import column_of
+from receipt_pipeline.accounting.arrow import column_of
 from receipt_pipeline.accounting.export_note import ExportNote, Renewed
 from receipt_pipeline.accounting.exported import EXPORTED, Renewal
 from receipt_pipeline.accounting.facts import SETTLED_BY_ROWS, Earlier, Facts, read_facts
-from receipt_pipeline.accounting.report_document import build_document
+from receipt_pipeline.accounting.report import build_document
 from receipt_pipeline.accounting.reported import asking_of_renewed, asking_report
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.ledger.columns import EPOCH, MICROSECOND
+from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
 
 TIME_ZONE = "UTC"
 # Analysts' own tools are seldom the newest: a DuckDB of this version and every later one opens the file.

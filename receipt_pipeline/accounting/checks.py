@@ -12,11 +12,11 @@ from sqlalchemy import select
 from receipt_pipeline.accounting.facts import read_facts
 from receipt_pipeline.accounting.query import fetch_rows, reading_report
 from receipt_pipeline.accounting.release_report import AccountState, Gate
-from receipt_pipeline.accounting.report_document import judge
+from receipt_pipeline.accounting.report import judge
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.core.check_outcome import CheckOutcome
 from receipt_pipeline.core.errors import ReportFault
-from receipt_pipeline.ledger.tables import jobs
+from receipt_pipeline.ledger.invariants.invariant import CheckOutcome
+from receipt_pipeline.ledger.schema.jobs import jobs
 
 COMPARED = ("state", "terminal_class", "reason_code", "result_digest")
 COMPARED_QUERY = f"SELECT job_id, {', '.join(COMPARED)}, latest_seq FROM jobs ORDER BY job_id"

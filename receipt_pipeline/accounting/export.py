@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from sqlalchemy import ColumnElement, func, select
 from ulid import ULID
 
-from receipt_pipeline.accounting.arrow_columns import column_of
+from receipt_pipeline.accounting.arrow import column_of
 from receipt_pipeline.accounting.export_note import (
     CHANGED_JOBS,
     NOTE,
@@ -30,15 +30,9 @@ from receipt_pipeline.accounting.publish_lock import publishing, storage_faults
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.accounting.set_aside import set_aside
 from receipt_pipeline.core.errors import ReportFault
-from receipt_pipeline.ledger.changes import (
-    changed_jobs,
-    changed_rows,
-    is_mark_of,
-    read_mark,
-    unseen,
-)
+from receipt_pipeline.ledger.changes import changed_jobs, changed_rows, is_mark_of, read_mark, unseen
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.tables import events
+from receipt_pipeline.ledger.schema.jobs import events
 
 CHUNK_ROWS = 20_000
 # Past this share of rows written again, or this many refreshes, reading all anew is the cheaper way on.

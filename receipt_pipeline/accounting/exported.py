@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from receipt_pipeline.accounting.arrow_columns import TYPES
+from receipt_pipeline.accounting.arrow import TYPES
 from receipt_pipeline.ledger.changes import ALWAYS_WHOLE
-from receipt_pipeline.ledger.columns import UtcMicros
-from receipt_pipeline.ledger.effect_tables import (
+from receipt_pipeline.ledger.schema.admin import alert_deliveries, alerts, imported_jobs
+from receipt_pipeline.ledger.schema.effects import (
     consumed,
     deliveries,
     effects,
@@ -22,8 +22,7 @@ from receipt_pipeline.ledger.effect_tables import (
     quarantine,
     review_tasks,
 )
-from receipt_pipeline.ledger.operation_tables import alert_deliveries, alerts, imported_jobs
-from receipt_pipeline.ledger.tables import (
+from receipt_pipeline.ledger.schema.jobs import (
     aliases,
     attempts,
     events,
@@ -33,6 +32,7 @@ from receipt_pipeline.ledger.tables import (
     releases,
     submissions,
 )
+from receipt_pipeline.ledger.schema.types import UtcMicros
 
 JSON_COLUMNS = frozenset({"data", "evidence", "digests", "reasons", "facts", "warnings", "detail"})
 

@@ -11,22 +11,25 @@ from typing import Any
 from sqlalchemy import func, select
 
 from receipt_pipeline.accounting.release_report import JobSets
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES, JobState
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.ledger.copied_ledger import CopiedLedger
-from receipt_pipeline.ledger.counted_account import counted_account_sets
-from receipt_pipeline.ledger.effect_tables import investigations
+from receipt_pipeline.ledger.changes import CopiedLedger
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.findings import unbalanced_items
-from receipt_pipeline.ledger.findings_account import AccountSets, account_sets
-from receipt_pipeline.ledger.findings_divergence import held_divergence, unheld_divergence
-from receipt_pipeline.ledger.findings_effects import GIVEN_UP, effect_gaps, overdue_effects
-from receipt_pipeline.ledger.findings_objects import gone_and_altered, object_without_success
+from receipt_pipeline.ledger.invariants.account import AccountSets, account_sets, counted_account_sets
+from receipt_pipeline.ledger.invariants.effects import GIVEN_UP, effect_gaps, overdue_effects
+from receipt_pipeline.ledger.invariants.objects import (
+    gone_and_altered,
+    held_divergence,
+    object_without_success,
+    unheld_divergence,
+)
+from receipt_pipeline.ledger.invariants.records import unbalanced_items
 from receipt_pipeline.ledger.investigations import OPEN, RESOLVED, InvestigationKind, is_owned
-from receipt_pipeline.ledger.older_jobs import undecided_older_jobs
+from receipt_pipeline.ledger.legacy_jobs import undecided_older_jobs
 from receipt_pipeline.ledger.open_questions import RECONCILER
-from receipt_pipeline.ledger.tables import events
-from receipt_pipeline.ledger.tenant_scope import TenantScope, read_scope
+from receipt_pipeline.ledger.rows import TenantScope, read_scope
+from receipt_pipeline.ledger.schema.effects import investigations
+from receipt_pipeline.ledger.schema.jobs import events
 
 # Which question answers for which finding; a job without a terminal record may be in any question.
 QUESTION_OF_FINDING: Mapping[str, frozenset[InvestigationKind]] = {

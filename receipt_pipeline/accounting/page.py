@@ -11,9 +11,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from receipt_pipeline.accounting.charts import TABLE_FIGURES
+from receipt_pipeline.accounting.charts import TABLE_FIGURES, balance_svg, queue_svg, spans_svg
 from receipt_pipeline.accounting.figures import FIGURES
-from receipt_pipeline.accounting.page_charts import balance_svg, queue_svg, spans_svg
 from receipt_pipeline.accounting.query import fetch_rows, reading_report
 
 NEWEST_SHOWN_MAX = 40

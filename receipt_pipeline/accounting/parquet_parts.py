@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from receipt_pipeline.accounting.arrow_columns import MONEY, amounts_of, column_of
+from receipt_pipeline.accounting.arrow import MONEY, amounts_of, column_of
 from receipt_pipeline.accounting.exported import ExportedTable
 
 PART_ROWS = 200_000

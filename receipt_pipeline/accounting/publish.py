@@ -1,4 +1,4 @@
-"""Publishes the report: built aside, put in place by a rename, proven to open, never in a reader's way."""
+"""Verify the report and rename it into place under one lock."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from receipt_pipeline.accounting.set_aside import set_aside
 from receipt_pipeline.core.errors import ReportFault
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.reasons import REPORT_REBUILT, REPORT_UNREADABLE
-from receipt_pipeline.ledger.alerts import open_alerts
-from receipt_pipeline.ledger.retention import buried_results
+from receipt_pipeline.ledger.effects.alerts import open_alerts
+from receipt_pipeline.ledger.effects.retention import buried_results
 
 BUILD_PATTERN = "build-*.duckdb"
 LINK_PATTERN = ".open-*.duckdb"

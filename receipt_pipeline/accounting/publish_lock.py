@@ -9,9 +9,8 @@ from pathlib import Path
 import duckdb
 from filelock import FileLock, Timeout
 
-from receipt_pipeline.core.errors import ReportFault
+from receipt_pipeline.core.errors import ReportFault, is_out_of_space
 from receipt_pipeline.core.reasons import REPORT_BUSY, STORAGE_FULL
-from receipt_pipeline.core.system_errors import is_out_of_space
 
 LOCK_WAIT_S = 120.0
 

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from receipt_pipeline.accounting.export_note import Renewed
 from receipt_pipeline.accounting.exported import EXPORTED, ExportedTable, Renewal, exported_name
-from receipt_pipeline.ledger.copied_ledger import CopiedLedger
-from receipt_pipeline.ledger.effect_tables import tombstones
+from receipt_pipeline.ledger.changes import CopiedLedger
+from receipt_pipeline.ledger.schema.effects import tombstones
 
 ASKED = "asked"
 SOME = "asked_of_some"

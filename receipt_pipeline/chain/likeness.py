@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from receipt_pipeline.chain.features_clock import CLOCK
 from receipt_pipeline.chain.values import DecodedScan, Grey, Reading, ReceiptFields, TextLine
 from receipt_pipeline.core.canonical import digest_of_bytes
-from receipt_pipeline.core.submitted import EarlierItem
+from receipt_pipeline.core.items import EarlierItem
 
 LONG_SIDE_PX = 600
 TURNS_DEGREES = tuple(step / 2 for step in range(-8, 9))

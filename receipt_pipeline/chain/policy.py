@@ -10,7 +10,7 @@ from typing import Any
 from receipt_pipeline.chain.artefact import read_artefact
 from receipt_pipeline.chain.values import Features, ReadAmount, Reading, ReceiptFields, Risk, Verdict
 from receipt_pipeline.core.errors import IdentityMismatch
-from receipt_pipeline.core.item_outcome import Decision
+from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.reasons import (
     AMOUNT_ODD,
     AMOUNT_REFUND,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from receipt_pipeline.chain.features_v2 import EVIDENCE_OF
 from receipt_pipeline.chain.policy import REASONS_BY_STRENGTH, Policy, field_reasons
 from receipt_pipeline.chain.values import Features, Reading, ReceiptFields, Risk, Verdict
-from receipt_pipeline.core.item_outcome import Decision
+from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.reasons import DUPLICATE_BYTES, OCR_DOUBTFUL, OCR_NO_TEXT, RISK_HIGH, Reason
 
 

@@ -13,8 +13,8 @@ from receipt_pipeline.chain.likeness import ScanPrint, first_alike, print_of
 from receipt_pipeline.chain.policy import REASONS_BY_STRENGTH_V3, Policy
 from receipt_pipeline.chain.policy_rated import decide_rated
 from receipt_pipeline.chain.values import DecodedScan, Features, Reading, ReceiptFields, Risk, Verdict
+from receipt_pipeline.core.items import Submitted
 from receipt_pipeline.core.reasons import DATE_AFTER_SUBMISSION, DATE_TOO_OLD, DUPLICATE_PICTURE, Reason
-from receipt_pipeline.core.submitted import Submitted
 
 # A shop's calendar may be a day ahead of UTC, in which jobs are accepted.
 AHEAD_DAYS_MAX = 1

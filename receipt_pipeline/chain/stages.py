@@ -33,10 +33,8 @@ from receipt_pipeline.chain.values import (
 )
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import IdentityMismatch, ScanRejected
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.item_outcome import ItemOutcome
+from receipt_pipeline.core.items import ALONE, ItemClass, ItemOutcome, Submitted
 from receipt_pipeline.core.reasons import FEATURES_REFUSED, IDENTITY_MISMATCH
-from receipt_pipeline.core.submitted import ALONE, Submitted
 
 SETTINGS_V1 = OcrSettings()
 SETTINGS_V2 = OcrSettings(trims_margins=True, weighs_words=True)

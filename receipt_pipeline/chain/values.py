@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from receipt_pipeline.core.item_outcome import Decision
+from receipt_pipeline.core.items import Decision
 
 # Grey levels of a page: (height_px, width_px) uint8, row 0 at the top.
 Grey = NDArray[np.uint8]

@@ -8,7 +8,7 @@ from receipt_pipeline.cli.answers import answering, people, print_json
 from receipt_pipeline.cli.opening import settings
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.reasons import FIELD_INVALID
-from receipt_pipeline.home.serving import begin_anew
+from receipt_pipeline.runtime.serving import begin_anew
 
 
 @answering

@@ -18,13 +18,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from receipt_pipeline.core.errors import (
-    InputRefused,
-    KeyConflict,
-    NotAllowed,
-    NotFound,
-    PipelineError,
-)
+from receipt_pipeline.core.errors import InputRefused, KeyConflict, NotAllowed, NotFound, PipelineError
 
 
 class Exit(IntEnum):

@@ -38,7 +38,7 @@ def _play(story: str, *, as_json: bool) -> dict[str, Any]:
         from receipt_pipeline.drill.lease_theft import run_lease_theft
 
         return run_lease_theft(settings(), tell=remarks.print if as_json else people.print)
-    from receipt_pipeline.defs.drilling import run_drill_here
+    from receipt_pipeline.defs.local_runner import run_drill_here
 
     return run_drill_here(settings())
 

@@ -10,13 +10,13 @@ from rich.text import Text
 
 from receipt_pipeline.cli.answers import answering, people, plain, print_json, print_table
 from receipt_pipeline.cli.opening import services
+from receipt_pipeline.core.audiences import Audience
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.core.job_lifecycle import JobState
+from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.reasons import FIELD_INVALID
-from receipt_pipeline.core.receipt_audiences import Audience
 from receipt_pipeline.core.receipt_text import render_consequence, render_receipt
-from receipt_pipeline.effects.read_rejections import rejections_csv
-from receipt_pipeline.ledger.older_jobs import IMPORTED_PREFIX
+from receipt_pipeline.effects.results import rejections_csv
+from receipt_pipeline.ledger.legacy_jobs import IMPORTED_PREFIX
 from receipt_pipeline.ledger.status import AUDIENCES
 
 SUBMISSION_PREFIX = "sub_"

@@ -11,7 +11,6 @@ from receipt_pipeline.cli import (
     classify,
     drills,
     grants,
-    inject,
     investigations,
     jobs,
     operations,
@@ -19,7 +18,6 @@ from receipt_pipeline.cli import (
     repairs,
     rollout,
     serve,
-    simulate,
     submit,
     tasks,
 )
@@ -63,8 +61,6 @@ for room in (
     rollout,
     afresh,
     drills,
-    inject,
-    simulate,
 ):
     room.register(app)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from receipt_pipeline.home import Services, open_services
+from receipt_pipeline.app.facade import Services, open_services
 from receipt_pipeline.settings import Settings, read_settings
 
 

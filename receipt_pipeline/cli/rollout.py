@@ -12,8 +12,8 @@ from receipt_pipeline.cli.answers import Exit, answering, people, print_json, pr
 from receipt_pipeline.cli.opening import services
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.reasons import FIELD_INVALID
-from receipt_pipeline.effects.read_rejections import rejections_csv
-from receipt_pipeline.intake.older_jobs import OUTCOMES, RowRefusal
+from receipt_pipeline.effects.results import rejections_csv
+from receipt_pipeline.intake.legacy_import import OUTCOMES, RowRefusal
 
 
 @answering

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from receipt_pipeline.app.facade import Services
 from receipt_pipeline.cli.account import show_report
 from receipt_pipeline.cli.answers import Exit, answering, people, remarks
 from receipt_pipeline.cli.opening import services
 from receipt_pipeline.core.errors import NotAllowed, PipelineError
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.reasons import HOME_SERVED, RUN_FAILED, RUN_UNFINISHED
-from receipt_pipeline.home import Services
-from receipt_pipeline.home.serving import is_served
+from receipt_pipeline.runtime.serving import is_served
 
 if TYPE_CHECKING:
-    from receipt_pipeline.defs.hosting import Hosted
+    from receipt_pipeline.runtime.supervisor import Hosted
 
 DEFAULT_PORT = 3333
 DEMO_WAIT_S = 600.0
@@ -42,7 +42,7 @@ def up(
     ),
 ) -> None:
     """Serve the web UI and the daemon until Ctrl-C."""
-    from receipt_pipeline.defs.hosting import hosted
+    from receipt_pipeline.runtime.supervisor import hosted
 
     opened = services()
     signal.signal(signal.SIGTERM, _interrupt)
@@ -61,7 +61,7 @@ def up(
 @answering
 def demo() -> Exit:
     """Run the samples through the real daemon, then print the account and stop everything."""
-    from receipt_pipeline.defs.hosting import hosted
+    from receipt_pipeline.runtime.supervisor import hosted
 
     opened = services()
     if is_served(opened.settings):
@@ -126,7 +126,7 @@ def _await_terminal(opened: Services, job_ids: list[str], served: Hosted) -> Non
 
 def _run_accounting(served: Hosted) -> None:
     """Launch the accounting run through the daemon and wait for it."""
-    from receipt_pipeline.defs.hosting import ask
+    from receipt_pipeline.runtime.supervisor import ask
 
     launched: dict[str, Any] = ask(served.port, _LAUNCH, {"job": "accounting"})["launchRun"]
     if launched["__typename"] != "LaunchRunSuccess":

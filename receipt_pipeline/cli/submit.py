@@ -9,10 +9,11 @@ from typing import Any
 import typer
 from rich.text import Text
 
+from receipt_pipeline.app.facade import Services
 from receipt_pipeline.cli.answers import Exit, answering, people, print_json, remarks
 from receipt_pipeline.cli.opening import services
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.reasons import (
     FIELD_INVALID,
     OBJECT_UNREADABLE,
@@ -20,8 +21,7 @@ from receipt_pipeline.core.reasons import (
     STORAGE_FULL,
     UPLOAD_FAILED,
 )
-from receipt_pipeline.home import Services
-from receipt_pipeline.home.serving import is_served
+from receipt_pipeline.runtime.serving import is_served
 
 POLL_S = 0.5
 ANSWERED = ("accepted", "joined")
@@ -108,7 +108,7 @@ def wait_until_settled(opened: Services, job_ids: list[str], *, show: bool) -> l
     Where no daemon serves this home, the real sensors are evaluated here and every wave runs in
     a child process; ending this command ends the children, and nothing accepted is lost.
     """
-    from receipt_pipeline.defs.rounds import Rounds
+    from receipt_pipeline.defs.local_runner import Rounds
 
     wanted = list(dict.fromkeys(job_ids))
     rounds = None if is_served(opened.settings) else Rounds.for_home(opened.settings)

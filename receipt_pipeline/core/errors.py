@@ -1,11 +1,13 @@
-"""Expected failures, each carrying a stable reason and the facts that explain it."""
+"""Expected failures, each with a reason."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from receipt_pipeline.core.reasons import Reason
+from receipt_pipeline.core.reasons import SETTING_INVALID, STORAGE_FULL, Reason
 
 
 class PipelineError(Exception):
@@ -86,3 +88,28 @@ class LedgerUnavailable(PipelineError):
 
 class ReportFault(PipelineError):
     """The report could not be built or published; the previous one is still readable."""
+
+
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def cause_of(error: OSError) -> str:
+    """Return the symbol of an error, such as EACCES; without one its own kind, such as Timeout, else EIO."""
+    kind = "EIO" if type(error) is OSError else type(error).__name__
+    return errno.errorcode.get(error.errno or 0, kind)
+
+
+def is_out_of_space(error: BaseException) -> bool:
+    """Tell whether an error says that the disk or the quota is full."""
+    return getattr(error, "errno", None) in _NO_SPACE
+
+
+def home_fault(error: OSError, path: Path) -> PipelineError:
+    """Return the error for a place of the home that cannot be written.
+
+    Returns:
+        ObjectFault STORAGE.FULL.v1 where there is no room, else InputRefused SETTING.INVALID.v1.
+    """
+    if is_out_of_space(error):
+        return ObjectFault(STORAGE_FULL, path=str(path))
+    return InputRefused(SETTING_INVALID, variable="RECEIPTS_HOME", path=str(path), cause=cause_of(error))

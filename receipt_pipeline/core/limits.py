@@ -1,9 +1,10 @@
-"""The bounds that services work under; one frozen record, built once by settings."""
+"""Limits and rollout settings as frozen records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 DEFAULT_ROTA: Mapping[str, str] = {"default": "operations"}
 
@@ -48,3 +49,32 @@ class ServiceLimits:
     def owner_of(self, kind: str) -> str:
         """Return the rota's owner for an investigation kind (D13)."""
         return self.rota.get(kind, self.rota["default"])
+
+
+class RolloutStage(StrEnum):
+    """The stages, in order; going back a stage changes nothing that was accepted before."""
+
+    SHADOW = "shadow"
+    COHORT = "cohort"
+    TRUTH = "truth"
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """The stage of this installation.
+
+    Attributes:
+        cohort: callers who are served in the stage `cohort`; the others' jobs are shadows.
+    """
+
+    stage: RolloutStage = RolloutStage.TRUTH
+    cohort: frozenset[str] = frozenset()
+
+    def is_shadow(self, caller: str) -> bool:
+        """Tell whether a caller's job is worked, recorded and compared, and nothing of it leaves."""
+        if self.stage is RolloutStage.COHORT:
+            return caller not in self.cohort
+        return self.stage is RolloutStage.SHADOW
+
+
+SERVES_ALL = Rollout()

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.job_lifecycle import JobState, Phase, Reading, TerminalClass
+from receipt_pipeline.core.items import ItemClass
+from receipt_pipeline.core.lifecycle import JobState, Phase, Reading, TerminalClass
 from receipt_pipeline.core.reasons import (
     ALL_REJECTED,
     ATTEMPTS_EXHAUSTED,

@@ -9,8 +9,7 @@ from typing import Any
 
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
 from receipt_pipeline.core.errors import ObjectFault
-from receipt_pipeline.core.item_classes import ItemClass, balances, count_classes
-from receipt_pipeline.core.item_outcome import ItemOutcome
+from receipt_pipeline.core.items import ItemClass, ItemOutcome, balances, count_classes
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import RESULT_MISMATCH
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from receipt_pipeline.core.item_classes import KEPT_CLASSES, ItemClass
-from receipt_pipeline.core.job_lifecycle import TerminalClass
+from receipt_pipeline.core.items import KEPT_CLASSES, ItemClass
+from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.core.reasons import INPUT_CHANGED, INPUT_GONE
 
 # Refusals that say nothing about the scan itself: its stored copy was not there as it was accepted.

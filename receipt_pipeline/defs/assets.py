@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from receipt_pipeline.accounting.figures import SWEPT
-from receipt_pipeline.defs.drill_down import jobs_linked, queries_shown
+from receipt_pipeline.defs.metadata import jobs_linked, queries_shown
 from receipt_pipeline.defs.resources import ReceiptServices
 
 GROUP = "account"

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import dagster as dg
 
-from receipt_pipeline.core.check_outcome import CheckOutcome
-from receipt_pipeline.defs.drill_down import jobs_linked
+from receipt_pipeline.app.facade import CHECK_ASSETS
+from receipt_pipeline.defs.metadata import jobs_linked
 from receipt_pipeline.defs.resources import ReceiptServices
-from receipt_pipeline.home import CHECK_ASSETS
+from receipt_pipeline.ledger.invariants.invariant import CheckOutcome
 
 OFFENDERS_SHOWN_MAX = 50
 

@@ -56,7 +56,7 @@ def retention() -> None:
 @dg.op
 def four_job_drill(context: dg.OpExecutionContext, services: ReceiptServices) -> None:
     """Run the drill in a throw-away home; red when its verdict is not `pass`."""
-    from receipt_pipeline.defs.drilling import run_drill_here
+    from receipt_pipeline.defs.local_runner import run_drill_here
 
     answer = run_drill_here(services.settings())
     context.add_output_metadata(

@@ -6,11 +6,11 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from receipt_pipeline.app.context import look_for_lost_ledger
+from receipt_pipeline.app.facade import Services, open_services
 from receipt_pipeline.core.errors import LedgerUnavailable
 from receipt_pipeline.core.reasons import LEDGER_LOST
-from receipt_pipeline.home import Services, open_services
 from receipt_pipeline.settings import Settings, read_settings
-from receipt_pipeline.wiring import look_for_lost_ledger
 
 
 class ReceiptServices(dg.ConfigurableResource[Any]):

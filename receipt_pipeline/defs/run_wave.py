@@ -4,7 +4,7 @@ import sys
 
 import dagster as dg
 
-from receipt_pipeline.defs.drilling import install_plan_of_environment
+from receipt_pipeline.defs.local_runner import install_plan_of_environment
 from receipt_pipeline.defs.resources import ReceiptServices
 from receipt_pipeline.defs.waves import IN_MEMORY, WAVE_TAG, classify_wave
 

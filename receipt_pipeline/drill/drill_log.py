@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from receipt_pipeline.core.receipt_audiences import Audience
+from receipt_pipeline.app.facade import Services
+from receipt_pipeline.core.audiences import Audience
 from receipt_pipeline.core.receipt_text import render_receipt
-from receipt_pipeline.home import Services
 
 
 @dataclass(slots=True)

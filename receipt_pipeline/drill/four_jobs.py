@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from receipt_pipeline.app.facade import Services, open_services
 from receipt_pipeline.core.failure_points import install_plan, remove_plan
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.drill import hands
 from receipt_pipeline.drill.drill_log import DrillLog
-from receipt_pipeline.drill.plan import Fault, Plan, PlannedFault, plan_text
-from receipt_pipeline.drill.throwaway import throwaway_environment
-from receipt_pipeline.home import Services, open_services
+from receipt_pipeline.drill.failure_plan import Fault, Plan, PlannedFault, plan_text
+from receipt_pipeline.drill.sandbox import throwaway_environment
 from receipt_pipeline.settings import Settings, read_settings
 
 WAIT_S = 180.0

@@ -9,14 +9,14 @@ from typing import Any
 
 from sqlalchemy import select
 
+from receipt_pipeline.app.facade import Services
 from receipt_pipeline.core.canonical import digest_of_bytes
-from receipt_pipeline.core.envelope import JOB_CONTRACT
 from receipt_pipeline.core.errors import PipelineError
+from receipt_pipeline.core.request import JOB_CONTRACT
 from receipt_pipeline.effects.consume import receive_event
-from receipt_pipeline.home import Services
-from receipt_pipeline.ledger.effect_tables import outbox
+from receipt_pipeline.ledger.schema.effects import outbox
+from receipt_pipeline.ledger.schema.jobs import attempts
 from receipt_pipeline.ledger.status import read_facts
-from receipt_pipeline.ledger.tables import attempts
 
 POLL_S = 0.2
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from sqlalchemy import select
 
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
+from receipt_pipeline.app.facade import Services, open_services
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.drill import hands
 from receipt_pipeline.drill.drill_log import DrillLog
-from receipt_pipeline.drill.plan import Fault, PlannedFault, plan_text
-from receipt_pipeline.drill.throwaway import throwaway_environment
-from receipt_pipeline.home import Services, open_services
+from receipt_pipeline.drill.failure_plan import Fault, PlannedFault, plan_text
+from receipt_pipeline.drill.sandbox import throwaway_environment
+from receipt_pipeline.ledger.schema.jobs import refused_writes
 from receipt_pipeline.ledger.status import read_facts, read_items
-from receipt_pipeline.ledger.tables import refused_writes
 from receipt_pipeline.settings import Settings, read_settings
 
 STORY = "lease-theft"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
-from receipt_pipeline.drill.plan import install_from
-from receipt_pipeline.drill.scripted_reader import ScriptedReader
-from receipt_pipeline.home import open_services
+from receipt_pipeline.app.facade import open_services
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES
+from receipt_pipeline.drill.failure_plan import install_from
+from receipt_pipeline.drill.sandbox import ScriptedReader
 from receipt_pipeline.settings import read_settings
-from receipt_pipeline.worker.claim_loop import work_group
-from receipt_pipeline.worker.equipment import Outcome
+from receipt_pipeline.worker.context import Outcome
 from receipt_pipeline.worker.heartbeat import stop_all
+from receipt_pipeline.worker.loop import work_group
 
 WORKS_S_MAX = 60.0
 POLL_S = 0.1

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from receipt_pipeline.core.effect_protocols import WHEN_UNKNOWN, Capability, WhenUnknown
+from receipt_pipeline.core.effects import WHEN_UNKNOWN, Capability, WhenUnknown
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.core.failure_points import altered, point
 from receipt_pipeline.core.reasons import (
@@ -16,9 +16,9 @@ from receipt_pipeline.core.reasons import (
     NOTIFICATION_UNKNOWN,
     Reason,
 )
-from receipt_pipeline.effects.channels.channel import OutgoingMessage, SendFailed
-from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.outbox import (
+from receipt_pipeline.effects.channels import OutgoingMessage, SendFailed
+from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.ledger.effects.outbox import (
     DELIVERED,
     SENDING,
     UNCONFIRMED,

@@ -1,4 +1,4 @@
-"""Status documents: what a submitter who can only read files polls, rewritten from the ledger."""
+"""Status documents for submitters who can only read files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from sqlalchemy import or_, select
 
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
-from receipt_pipeline.core.system_errors import home_fault
-from receipt_pipeline.effects.outbox_folder import status_path, write_whole
-from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.losses import read_job
-from receipt_pipeline.ledger.outbox import mark_status_shown, stale_status_jobs
+from receipt_pipeline.core.errors import home_fault
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES
+from receipt_pipeline.durable_files import status_path, write_whole
+from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.ledger.effects.outbox import mark_status_shown, stale_status_jobs
+from receipt_pipeline.ledger.jobs.failures import read_job
+from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.ledger.status import read_status
-from receipt_pipeline.ledger.tables import jobs
 
 REWRITES_MAX = 5
 LOCK_WAIT_S = 30.0

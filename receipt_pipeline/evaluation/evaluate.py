@@ -1,13 +1,11 @@
-"""Evaluation of one release on the development scans: fields, risk, decisions and time.
-
-Run as `python -m receipt_pipeline.evaluation.evaluate`; writes `evaluate.json` at the project's root.
-"""
+"""Evaluate one release into one document."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,20 +16,194 @@ from receipt_pipeline.chain.image_digest import installed_image_digest
 from receipt_pipeline.chain.release import MODELS_FOLDER, ShippedRelease, shipped_releases
 from receipt_pipeline.chain.revisions import chain_of_revision
 from receipt_pipeline.chain.risk import load_risk_model
-from receipt_pipeline.evaluation.figures import (
-    RISK_DIGITS,
-    auc_figures,
-    decision_figures,
-    field_figures,
-    picture_figures,
-)
-from receipt_pipeline.evaluation.risk_pictures import (
+from receipt_pipeline.core.canonical import digest_of
+from receipt_pipeline.evaluation.fields import FIELDS, OVERALL, FieldScore, evaluate_fields, normalised_value
+from receipt_pipeline.evaluation.risk import auc_interval, reliability, roc_auc, share_upper95
+from receipt_pipeline.evaluation.scans import (
     PROCESSES,
+    JudgedScan,
+    LabelledScan,
     judge_scans,
     read_labelled_scans,
+    score_transcripts,
     stock_seconds,
 )
-from receipt_pipeline.evaluation.risk_transcripts import score_transcripts
+
+RISK_DIGITS = 4
+
+
+def field_figures(judged: Sequence[JudgedScan]) -> dict[str, Any]:
+    """Return F1 of the key fields, strict and normalised, overall and by field."""
+    predictions = {one.scan.scan_id: one.key_fields for one in judged}
+    scores = evaluate_fields(predictions, {one.scan.scan_id: one.scan.truth for one in judged})
+    return {
+        "strict_micro_f1": round(scores.strict[OVERALL].f1, RISK_DIGITS),
+        "normalised_micro_f1": round(scores.normalised[OVERALL].f1, RISK_DIGITS),
+        "fields": {
+            field: {"strict": _score(scores.strict[field]), "normalised": _score(scores.normalised[field])}
+            for field in FIELDS
+        },
+    }
+
+
+def _score(score: FieldScore) -> dict[str, float]:
+    return {
+        "precision": round(score.precision, RISK_DIGITS),
+        "recall": round(score.recall, RISK_DIGITS),
+        "f1": round(score.f1, RISK_DIGITS),
+    }
+
+
+def picture_figures(judged: Sequence[JudgedScan]) -> dict[str, Any]:
+    """Return the AUC of the risk on scans, with its interval."""
+    truth = {one.scan.scan_id: one.scan.forged for one in judged}
+    return auc_figures("risk_auc_pictures", {one.scan.scan_id: suspicion(one) for one in judged}, truth)
+
+
+def suspicion(one: JudgedScan) -> float:
+    """Return the risk of a scan, 0..1.
+
+    A scan without a risk was rejected; nobody would clear it, so it counts as the most suspicious.
+    """
+    return 1.0 if one.outcome.risk_ppm is None else one.outcome.risk_ppm / 1_000_000
+
+
+def auc_figures(name: str, risks: Mapping[str, float], truth: Mapping[str, bool]) -> dict[str, Any]:
+    """Return ROC AUC and 95 % interval under `name`; None where one of the classes is missing."""
+    forged = [risk for key, risk in risks.items() if truth[key]]
+    genuine = [risk for key, risk in risks.items() if not truth[key]]
+    if not (forged and genuine):
+        return {name: None, f"{name}_interval": None}
+    low, high = auc_interval(forged, genuine)
+    return {
+        name: round(roc_auc(forged, genuine), RISK_DIGITS),
+        f"{name}_interval": [round(low, RISK_DIGITS), round(high, RISK_DIGITS)],
+    }
+
+
+def decision_figures(judged: Sequence[JudgedScan]) -> dict[str, Any]:
+    """Return how much is cleared, how much of that is misread, and how much of it is forged.
+
+    `cleared_wrong` counts cleared scans, forged or not, whose total or day was misread (normalised);
+    `cleared_forged` counts cleared forgeries, however well they were read. A scan may be in both.
+    """
+    genuine = [one for one in judged if not one.scan.forged]
+    cleared = [one for one in judged if one.cleared]
+    return {
+        "cleared": len(cleared),
+        "cleared_share": round(sum(one.cleared for one in genuine) / max(1, len(genuine)), RISK_DIGITS),
+        **_counted("cleared_wrong", sum(one.misread for one in cleared), len(cleared)),
+        **_counted("cleared_forged", sum(one.scan.forged for one in cleared), len(cleared)),
+    }
+
+
+def _counted(name: str, count: int, of: int) -> dict[str, Any]:
+    """Return a count, its share and the exact upper bound of the share."""
+    return {
+        name: count,
+        f"{name}_share": round(count / max(1, of), RISK_DIGITS),
+        f"{name}_upper95": round(share_upper95(count, of), RISK_DIGITS),
+    }
+
+
+DOCUMENT_KIND = "receipt-evaluation/v2"
+DIGITS = 4
+
+
+def release_evaluation(judged: Sequence[JudgedScan], release: ShippedRelease) -> dict[str, Any]:
+    """Return figures, curves, calibration, confusion, and every scan's own line.
+
+    The document says nothing of time or machine: equal answers give equal documents.
+    """
+    return {
+        "kind": DOCUMENT_KIND,
+        "release": release.name,
+        "release_id": release.release.release_id,
+        "set_digest": set_digest([one.scan for one in judged]),
+        "scans": len(judged),
+        "forged": sum(one.scan.forged for one in judged),
+        "figures": {**field_figures(judged), **picture_figures(judged), **decision_figures(judged)},
+        "risk_curve": risk_curve(judged),
+        "reliability": reliability([(suspicion(one), one.scan.forged) for one in judged]),
+        "confusion": confusion(judged),
+        "reasons": reasons_by_truth(judged),
+        "items": [item_line(one) for one in judged],
+    }
+
+
+def set_digest(scans: Sequence[LabelledScan]) -> str:
+    """Return the digest of the labels, by which two evaluations are known to be of one set."""
+    return digest_of(
+        [[scan.scan_id, scan.forged, dict(scan.truth)] for scan in sorted(scans, key=lambda it: it.scan_id)]
+    )
+
+
+def item_line(one: JudgedScan) -> dict[str, Any]:
+    """Return what was said of one scan beside what is true of it."""
+    read = one.key_fields
+    return {
+        "scan_id": one.scan.scan_id,
+        "forged": one.scan.forged,
+        "decision": "rejected" if one.outcome.decision is None else str(one.outcome.decision),
+        "suspicion": round(suspicion(one), 6),
+        "reasons": list(one.outcome.reasons) or [one.outcome.reason_code or ""][: not one.cleared],
+        "wrong": one.wrong,
+        "fields": {field: _compared(field, read[field], one.scan.truth[field]) for field in FIELDS},
+        "contributions": list(one.outcome.evidence.get("contributions", []))[:3],
+    }
+
+
+def _compared(field: str, read: str | None, truth: str | None) -> dict[str, Any] | None:
+    """Return both texts and whether they agree; None where the truth is not known."""
+    if truth is None:
+        return None
+    return {
+        "read": read,
+        "truth": truth,
+        "strict": read == truth,
+        "normalised": bool(read) and normalised_value(field, read or "") == normalised_value(field, truth),
+    }
+
+
+def risk_curve(judged: Sequence[JudgedScan]) -> list[dict[str, float]]:
+    """Return, for each share of scans sent to review by risk, which shares of either class that is."""
+    ordered = sorted(judged, key=lambda one: (-suspicion(one), one.scan.scan_id))
+    forged = max(1, sum(one.scan.forged for one in judged))
+    genuine = max(1, len(judged) - sum(one.scan.forged for one in judged))
+    points = [{"reviewed": 0.0, "forged_caught": 0.0, "genuine_reviewed": 0.0}]
+    caught = seen = 0
+    for at, one in enumerate(ordered, 1):
+        caught, seen = caught + one.scan.forged, seen + (not one.scan.forged)
+        tied = at < len(ordered) and suspicion(ordered[at]) == suspicion(one)
+        if not tied:
+            points.append(
+                {
+                    "reviewed": round(at / len(ordered), DIGITS),
+                    "forged_caught": round(caught / forged, DIGITS),
+                    "genuine_reviewed": round(seen / genuine, DIGITS),
+                }
+            )
+    return points
+
+
+def confusion(judged: Sequence[JudgedScan]) -> dict[str, dict[str, int]]:
+    """Return the number of scans by truth and decision; `misread` is genuine with a wrong total or day."""
+    table: dict[str, Counter[str]] = {"genuine": Counter(), "misread": Counter(), "forged": Counter()}
+    for one in judged:
+        truth = "forged" if one.scan.forged else "misread" if one.misread else "genuine"
+        table[truth]["rejected" if one.outcome.decision is None else str(one.outcome.decision)] += 1
+    return {truth: dict(sorted(counts.items())) for truth, counts in table.items()}
+
+
+def reasons_by_truth(judged: Sequence[JudgedScan]) -> dict[str, dict[str, int]]:
+    """Return how often each reason was given for genuine and for forged scans, most frequent first."""
+    counts: dict[str, dict[str, int]] = {}
+    for one in judged:
+        for code in one.outcome.reasons:
+            counts.setdefault(code, {"genuine": 0, "forged": 0})
+            counts[code]["forged" if one.scan.forged else "genuine"] += 1
+    return dict(sorted(counts.items(), key=lambda pair: (-sum(pair[1].values()), pair[0])))
+
 
 PACKAGE_ROOT = Path(receipt_pipeline.__file__).parent
 PROJECT_ROOT = PACKAGE_ROOT.parent

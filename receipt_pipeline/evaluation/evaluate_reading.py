@@ -12,14 +12,14 @@ from receipt_pipeline.chain.decode import decode_scan
 from receipt_pipeline.chain.extract import extract_fields
 from receipt_pipeline.chain.ocr import read_scan
 from receipt_pipeline.chain.values import OcrEngine
-from receipt_pipeline.evaluation.score_fields import (
+from receipt_pipeline.evaluation.fields import (
     FIELDS,
     OVERALL,
     ReadingScores,
     evaluate_fields,
     read_truths,
+    strict_fields,
 )
-from receipt_pipeline.evaluation.strict_fields import strict_fields
 
 
 @dataclass(frozen=True, slots=True)

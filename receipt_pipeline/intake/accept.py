@@ -1,4 +1,4 @@
-"""Accepts one request behind every door: replay first, then scans, then one transaction, then the answer."""
+"""Accept one job within the submitter's quota."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
-from receipt_pipeline.core.envelope import JOB_CONTRACT, JobRequest, resolve_limits
 from receipt_pipeline.core.errors import InputRefused, PipelineError
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.principals import Principal, Role, require
-from receipt_pipeline.core.reasons import CONTRACT_UNKNOWN
-from receipt_pipeline.intake.copying import (
+from receipt_pipeline.core.reasons import CONTRACT_UNKNOWN, QUOTA_EXCEEDED
+from receipt_pipeline.core.request import JOB_CONTRACT, JobRequest, resolve_limits
+from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.manifest import parse_document
+from receipt_pipeline.intake.scans import (
     CopyProgress,
     FolderScans,
     PointerOf,
@@ -25,14 +27,10 @@ from receipt_pipeline.intake.copying import (
     copy_scans,
     list_loader,
 )
-from receipt_pipeline.intake.manifest import parse_document
-from receipt_pipeline.intake.quota import look_at_quota, spend_quota
-from receipt_pipeline.intake.services import Intake
-from receipt_pipeline.ledger.accept import Lineage, StoredItem, find_replay, insert_job, record_replay
+from receipt_pipeline.ledger.effects.objects import COPYING, held_keys, hold_objects, release_holds
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.grants import require_authority
-from receipt_pipeline.ledger.object_records import held_keys, hold_objects, release_holds
-from receipt_pipeline.ledger.scan_holds import COPYING
+from receipt_pipeline.ledger.grants import lock_submitter, open_items, read_submitter, require_authority
+from receipt_pipeline.ledger.jobs.accept import Lineage, StoredItem, find_replay, insert_job, record_replay
 from receipt_pipeline.objects.store import scan_key
 
 NO_FAMILY = Lineage()
@@ -277,3 +275,31 @@ def acceptance_of(intake: Intake, job: dict[str, Any], *, replayed: bool) -> Acc
         replayed=replayed,
         warnings=tuple(job["warnings"]),
     )
+
+
+def look_at_quota(tx: LedgerTransaction, principal: Principal, *, items: int) -> None:
+    """Refuse early, before a scan is copied; the answer that counts is given at the commit.
+
+    Raises:
+        InputRefused: QUOTA.EXCEEDED.v1 with quota, open items and the items asked for.
+    """
+    row = read_submitter(tx, tenant=principal.tenant, caller=principal.caller)
+    _hold_to(tx, principal, quota=None if row is None else row["quota_items"], items=items)
+
+
+def spend_quota(tx: LedgerTransaction, principal: Principal, *, items: int) -> None:
+    """Refuse what goes beyond the quota; the submitter's row is held until the transaction ends.
+
+    Raises:
+        InputRefused: QUOTA.EXCEEDED.v1.
+    """
+    quota = lock_submitter(tx, tenant=principal.tenant, caller=principal.caller)
+    _hold_to(tx, principal, quota=quota, items=items)
+
+
+def _hold_to(tx: LedgerTransaction, principal: Principal, *, quota: int | None, items: int) -> None:
+    if quota is None:
+        return
+    already = open_items(tx, tenant=principal.tenant, caller=principal.caller)
+    if already + items > quota:
+        raise InputRefused(QUOTA_EXCEEDED, quota_items=quota, open_items=already, asked_items=items)

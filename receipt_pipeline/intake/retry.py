@@ -10,21 +10,20 @@ from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
-from receipt_pipeline.core.envelope import JobRequest
 from receipt_pipeline.core.errors import NotAllowed, ObjectFault, PipelineError
 from receipt_pipeline.core.failure_points import point
-from receipt_pipeline.core.item_classes import ItemClass, count_classes
-from receipt_pipeline.core.job_lifecycle import TerminalClass
+from receipt_pipeline.core.items import ItemClass, count_classes
+from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.principals import Principal, Role, require
 from receipt_pipeline.core.reasons import RETRY_INPUT_GONE, RETRY_NOTHING_LEFT
+from receipt_pipeline.core.request import JobRequest
 from receipt_pipeline.core.retry_scope import may_be_retried
-from receipt_pipeline.intake.accept import HOLD_OF_JOB, HOLD_WHILE_COPYING, acceptance_of
-from receipt_pipeline.intake.quota import spend_quota
-from receipt_pipeline.intake.services import Intake
-from receipt_pipeline.ledger.losses import read_job
-from receipt_pipeline.ledger.object_records import hold_objects, release_holds
-from receipt_pipeline.ledger.retry import (
+from receipt_pipeline.intake.accept import HOLD_OF_JOB, HOLD_WHILE_COPYING, acceptance_of, spend_quota
+from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.ledger.effects.objects import hold_objects, release_holds
+from receipt_pipeline.ledger.jobs.failures import read_job
+from receipt_pipeline.ledger.jobs.retry import (
     accept_child,
     child_request,
     cutoff_of_child,

@@ -6,20 +6,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from receipt_pipeline.core.envelope import JOB_CONTRACT, JobRequest
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound, PipelineError
 from receipt_pipeline.core.failure_points import point
-from receipt_pipeline.core.job_lifecycle import JobState
+from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.principals import Principal, Role, require
 from receipt_pipeline.core.reasons import CONTRACT_UNKNOWN, NOT_FOUND, STATE_REFUSES, SUPERSEDE_ITSELF
+from receipt_pipeline.core.request import JOB_CONTRACT, JobRequest
 from receipt_pipeline.intake.accept import accept
-from receipt_pipeline.intake.copying import FolderScans, list_loader, read_document
+from receipt_pipeline.intake.context import Intake
 from receipt_pipeline.intake.manifest import parse_document
-from receipt_pipeline.intake.services import Intake
-from receipt_pipeline.ledger.accept import Lineage
-from receipt_pipeline.ledger.endings import link_replacement, supersede_job
+from receipt_pipeline.intake.scans import FolderScans, list_loader, read_document
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.losses import read_job
+from receipt_pipeline.ledger.jobs.accept import Lineage
+from receipt_pipeline.ledger.jobs.cancel import link_replacement, supersede_job
+from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.status import read_own_job
 
 DOOR = "supersede"

@@ -17,8 +17,8 @@ from ulid import ULID
 
 from receipt_pipeline.core.errors import LedgerUnavailable
 from receipt_pipeline.core.reasons import LEDGER_OUTCOME_UNKNOWN, LEDGER_UNAVAILABLE, STORAGE_FULL, Reason
-from receipt_pipeline.ledger.columns import EPOCH, MICROSECOND
-from receipt_pipeline.ledger.tables import events
+from receipt_pipeline.ledger.schema.jobs import events
+from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
 
 BEGIN_TRIES_MAX = 6
 BUSY_TIMEOUT_MS = 5_000
@@ -218,7 +218,7 @@ class Ledger:
 
     def migrate(self) -> None:
         """Bring the schema to this version; safe to repeat, and only read where it is there already."""
-        from receipt_pipeline.ledger.migrate import is_current, upgrade
+        from receipt_pipeline.ledger.schema.migrate import is_current, upgrade
 
         try:
             with self._connected(read_only=True) as connection:
@@ -238,7 +238,7 @@ class Ledger:
         Raises:
             InputRefused: FIELD.INVALID.v1 for what is no earlier revision.
         """
-        from receipt_pipeline.ledger.migrate import downgrade
+        from receipt_pipeline.ledger.schema.migrate import downgrade
 
         before = self.table_names()
         with self._connected(read_only=False) as connection:

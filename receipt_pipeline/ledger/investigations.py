@@ -1,4 +1,4 @@
-"""Owned, dated, open questions about jobs: the only alternative to a terminal record."""
+"""Open, assign, resolve and re-check investigations."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from receipt_pipeline.core.reasons import (
     NOT_FOUND,
     Reason,
 )
-from receipt_pipeline.ledger.effect_tables import investigations
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
-from receipt_pipeline.ledger.tables import jobs
-from receipt_pipeline.ledger.tenant_scope import read_scope
+from receipt_pipeline.ledger.rows import read_scope
+from receipt_pipeline.ledger.schema.effects import investigations
+from receipt_pipeline.ledger.schema.jobs import jobs
 
 
 class InvestigationKind(StrEnum):

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import bindparam, insert, select, update
 
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.tables import events, jobs
+from receipt_pipeline.ledger.schema.jobs import events, jobs
 
 
 class EventKind(StrEnum):

@@ -10,7 +10,6 @@ from sqlalchemy import bindparam, func, or_, select
 
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import Reason
-from receipt_pipeline.ledger.effect_tables import investigations
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import (
     OPEN,
@@ -19,6 +18,7 @@ from receipt_pipeline.ledger.investigations import (
     open_investigation,
     resolve_investigation,
 )
+from receipt_pipeline.ledger.schema.effects import investigations
 
 RECONCILER = "system:reconcile"
 # Asked again as long as it is so, whatever was answered.

@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from receipt_pipeline.core.job_lifecycle import JobState, Phase
+from receipt_pipeline.core.lifecycle import JobState, Phase
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.findings import missing_terminal, terminal_record_conflicts, unbalanced_items
-from receipt_pipeline.ledger.findings_effects import (
+from receipt_pipeline.ledger.invariants.effects import (
     GIVEN_UP,
     effect_gaps,
     task_faults,
     unexplained_notifications,
 )
-from receipt_pipeline.ledger.findings_objects import (
+from receipt_pipeline.ledger.invariants.objects import (
     object_mismatch,
     pins_not_stated,
     success_without_object,
 )
+from receipt_pipeline.ledger.invariants.records import (
+    missing_terminal,
+    terminal_record_conflicts,
+    unbalanced_items,
+)
 from receipt_pipeline.ledger.investigations import InvestigationKind
-from receipt_pipeline.ledger.losses import read_job
+from receipt_pipeline.ledger.jobs.failures import read_job
 
 # Of these the ledger itself can tell whether they still hold.
 OBJECT_KINDS = frozenset({InvestigationKind.MISSING_OBJECT, InvestigationKind.ALTERED_OBJECT})

@@ -1,32 +1,35 @@
-"""Reads what the status documents, lists and results of jobs are made of, in one snapshot."""
+"""Status, lists and counts of jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import Column, Table, bindparam, func, select
 
-from receipt_pipeline.core.completion_receipt import JobFacts
+from receipt_pipeline.core.audiences import DOCUMENTS, Audience
+from receipt_pipeline.core.effects import EffectKind, EffectState
 from receipt_pipeline.core.errors import NotFound
-from receipt_pipeline.core.item_classes import KEPT_CLASSES, ItemClass
-from receipt_pipeline.core.job_lifecycle import JobState
-from receipt_pipeline.core.progress import Adjustment
+from receipt_pipeline.core.items import KEPT_CLASSES, ItemClass
+from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.reasons import NOT_FOUND, RESULT_WITHDRAWN
-from receipt_pipeline.core.receipt_audiences import DOCUMENTS, Audience
-from receipt_pipeline.ledger.closing import item_counts
-from receipt_pipeline.ledger.effect_tables import (
+from receipt_pipeline.core.status_document import Adjustment, JobFacts
+from receipt_pipeline.ledger.effects.consumption import TASK_OPEN
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.jobs.failures import read_job
+from receipt_pipeline.ledger.jobs.finalize import item_counts
+from receipt_pipeline.ledger.jobs.quarantine import open_quarantines
+from receipt_pipeline.ledger.schema.effects import (
     deliveries,
     effects,
     investigations,
     object_checks,
+    outbox,
     quarantine,
+    review_tasks,
     tombstones,
 )
-from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.losses import read_job
-from receipt_pipeline.ledger.quarantines import open_quarantines
-from receipt_pipeline.ledger.tables import attempts, events, items, jobs
+from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs
 
 AUDIENCES: tuple[str, ...] = tuple(Audience)
 LIST_MAX = 1_000
@@ -183,3 +186,58 @@ def decision_of(item: dict[str, Any] | None) -> str:
     if item is None or item["decision"] is None:
         return "not_decided"
     return str(item["decision"])
+
+
+TASKS_LIST_MAX = 1_000
+
+
+def _per_value(tx: LedgerTransaction, table: Table, column: Column[str]) -> dict[str, int]:
+    rows = tx.rows(select(column.label("name"), func.count().label("n")).select_from(table).group_by(column))
+    return {row["name"]: row["n"] for row in sorted(rows, key=lambda row: str(row["name"]))}
+
+
+def count_jobs(tx: LedgerTransaction) -> dict[str, int]:
+    """Return the number of jobs per state, every state named."""
+    return dict.fromkeys((state.value for state in JobState), 0) | _per_value(tx, jobs, jobs.c.state)
+
+
+def count_deliveries(tx: LedgerTransaction) -> dict[str, int]:
+    """Return the number of deliveries per outcome, and of messages still due."""
+    due = tx.scalar(select(func.count()).select_from(outbox).where(outbox.c.state == "due"))
+    return _per_value(tx, deliveries, deliveries.c.outcome) | {"due": int(due or 0)}
+
+
+def count_review_tasks(tx: LedgerTransaction) -> dict[str, int]:
+    """Return the number of review tasks per state."""
+    return _per_value(tx, review_tasks, review_tasks.c.state)
+
+
+def unsettled_jobs(tx: LedgerTransaction, job_ids: Sequence[str]) -> list[str]:
+    """Return the terminal jobs among these whose tasks or notification have not had their turn.
+
+    A quarantined job waits for a person, so it does not count.
+    """
+    held = select(quarantine.c.job_id).where(quarantine.c.state == "open")
+    open_effects = (
+        select(effects.c.job_id)
+        .where(effects.c.job_id.in_(list(job_ids)))
+        .where(effects.c.kind.in_([EffectKind.REVIEW_TASKS, EffectKind.NOTIFICATION]))
+        .where(effects.c.state == EffectState.INTENDED)
+        .where(effects.c.job_id.not_in(held))
+        .distinct()
+    )
+    return [row["job_id"] for row in tx.rows(open_effects)]
+
+
+def list_review_tasks(
+    tx: LedgerTransaction, *, tenant: str, only_open: bool, job_id: str | None = None
+) -> list[dict[str, Any]]:
+    """Return a tenant's review tasks, oldest first."""
+    query = select(review_tasks).where(review_tasks.c.tenant == tenant)
+    if only_open:
+        query = query.where(review_tasks.c.state == TASK_OPEN)
+    if job_id is not None:
+        query = query.where(review_tasks.c.job_id == job_id)
+    return tx.rows(
+        query.order_by(review_tasks.c.created_at, review_tasks.c.decision_id).limit(TASKS_LIST_MAX)
+    )

@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 
 from receipt_pipeline.core.errors import NotFound, PipelineError
-from receipt_pipeline.core.progress import discovered_progress
 from receipt_pipeline.core.reasons import NOT_FOUND
+from receipt_pipeline.core.status_document import discovered_progress
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
-from receipt_pipeline.ledger.tables import jobs, submission_rows, submissions
+from receipt_pipeline.ledger.schema.jobs import jobs, submission_rows, submissions
 
 KEYS_BATCH_MAX = 500
 

@@ -11,17 +11,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from receipt_pipeline.core.errors import ObjectFault
+from receipt_pipeline.core.errors import ObjectFault, cause_of, is_out_of_space
 from receipt_pipeline.core.reasons import OBJECT_UNREADABLE, RESULT_MISSING, STORAGE_FULL, UPLOAD_FAILED
-from receipt_pipeline.core.system_errors import cause_of, is_out_of_space
-from receipt_pipeline.objects.keys import (
+from receipt_pipeline.objects.store import (
     RESULTS_PREFIX,
     SCANS_PREFIX,
+    CopyOutcome,
+    ObjectEntry,
+    ObjectStat,
+    PutKind,
+    PutOutcome,
     checked_key,
     checked_prefix,
     set_aside_key,
 )
-from receipt_pipeline.objects.outcomes import CopyOutcome, ObjectEntry, ObjectStat, PutKind, PutOutcome
 
 READ_CHUNK_BYTES = 1 << 20
 PUT_TRIES_MAX = 2

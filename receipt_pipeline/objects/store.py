@@ -1,15 +1,98 @@
-"""What every object store promises: put if absent, durable, verified, never overwritten."""
+"""The object store protocol, its outcomes and key names."""
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
-from receipt_pipeline.objects.keys import result_key as result_key
-from receipt_pipeline.objects.keys import scan_key as scan_key
-from receipt_pipeline.objects.local_store import LocalObjectStore as LocalObjectStore
-from receipt_pipeline.objects.outcomes import CopyOutcome, ObjectEntry, ObjectStat, PutOutcome
-from receipt_pipeline.objects.outcomes import PutKind as PutKind
+
+class PutKind(StrEnum):
+    """Whether a put wrote the bytes or found them there."""
+
+    STORED = "stored"
+    PRESENT = "present"
+
+
+@dataclass(frozen=True, slots=True)
+class PutOutcome:
+    """What a put did: digest in full form, size in bytes.
+
+    `set_aside` is the key that other bytes, found under this one, were moved to; None as a rule.
+    """
+
+    kind: PutKind
+    digest: str
+    size_bytes: int
+    set_aside: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOutcome:
+    """What was read from a stream; `put` is None when its digest was not the expected one."""
+
+    digest: str
+    size_bytes: int
+    put: PutOutcome | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStat:
+    """Size in bytes and the store's own time of the last change: evidence, never a decision."""
+
+    size_bytes: int
+    modified_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEntry:
+    """One object of a listing."""
+
+    key: str
+    size_bytes: int
+    modified_at: dt.datetime
+
+
+SCANS_PREFIX = "scans/"
+RESULTS_PREFIX = "results/"
+SET_ASIDE_PREFIX = "set-aside/"
+KEY_LENGTH_MAX = 400
+
+# No part begins with a dot: neither a way up nor a temporary file is ever a key.
+_KEY = re.compile(r"[a-z][a-z-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)+")
+_PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*/)*")
+
+
+def scan_key(tenant: str, sha256: str) -> str:
+    """Return the key of a scan: `scans/<tenant>/<hex>`; the digest with or without `sha256:`."""
+    return checked_key(f"{SCANS_PREFIX}{tenant}/{sha256.removeprefix('sha256:')}")
+
+
+def result_key(job_id: str, lease_epoch: int, digest: str) -> str:
+    """Return the key of one attempt's result: `results/<job_id>/<epoch>-<hex>`."""
+    return checked_key(f"{RESULTS_PREFIX}{job_id}/{lease_epoch}-{digest.removeprefix('sha256:')}")
+
+
+def set_aside_key(key: str, digest: str) -> str:
+    """Return where bytes go that stood under a key they do not belong to."""
+    return f"{SET_ASIDE_PREFIX}{key}/{digest.removeprefix('sha256:')}"
+
+
+def checked_key(key: str) -> str:
+    """Return the key itself. Raises ValueError for a text that is no key: it could lead elsewhere."""
+    if len(key) > KEY_LENGTH_MAX or _KEY.fullmatch(key) is None:
+        raise ValueError(f"not an object key: {key[:80]!r}")
+    return key
+
+
+def checked_prefix(prefix: str) -> str:
+    """Return a folder-like prefix, empty or ending in `/`. Raises ValueError otherwise."""
+    if _PREFIX.fullmatch(prefix) is None:
+        raise ValueError(f"not a prefix of object keys: {prefix[:80]!r}")
+    return prefix
 
 
 class ObjectStore(Protocol):

@@ -1,4 +1,4 @@
-"""The asset checks by name: each looks with the eyes of reconciliation and repairs nothing."""
+"""Run one invariant; raise and resolve alerts."""
 
 from __future__ import annotations
 
@@ -6,31 +6,35 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from receipt_pipeline.core.check_outcome import CheckOutcome
+from sqlalchemy.exc import IntegrityError
+
+from receipt_pipeline.core.alerts import AlertThresholds
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.ledger.alerts import standing_alerts
+from receipt_pipeline.ledger.effects.alerts import open_alerts, record_alerts, standing_alerts
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.findings import (
-    Finding,
-    terminal_record_conflicts,
-    unbalanced_items,
-    unowned_jobs,
-)
-from receipt_pipeline.ledger.findings_divergence import divergent_and_served
-from receipt_pipeline.ledger.findings_effects import effect_gaps, task_faults, unexplained_notifications
-from receipt_pipeline.ledger.findings_objects import (
+from receipt_pipeline.ledger.invariants.alerts import QUICK_KINDS, SWEPT_KINDS, find_alerts
+from receipt_pipeline.ledger.invariants.effects import effect_gaps, task_faults, unexplained_notifications
+from receipt_pipeline.ledger.invariants.invariant import CheckOutcome
+from receipt_pipeline.ledger.invariants.objects import (
+    divergent_and_served,
     object_mismatch,
     object_without_success,
     pins_not_stated,
     success_without_object,
 )
-from receipt_pipeline.ledger.findings_work import (
+from receipt_pipeline.ledger.invariants.records import (
+    Finding,
+    terminal_record_conflicts,
+    unbalanced_items,
+    unowned_jobs,
+)
+from receipt_pipeline.ledger.invariants.work import (
     abandoned_leases,
     attempts_beyond_budget,
     queue_age_beyond_capacity,
 )
 from receipt_pipeline.reconciliation.compare import Depth
-from receipt_pipeline.reconciliation.services import Reconciler
+from receipt_pipeline.reconciliation.context import Reconciler
 from receipt_pipeline.reconciliation.sweep import sweep_orphans, sweep_results
 
 JOB_LEDGER = "job_ledger"
@@ -121,3 +125,32 @@ _DEFINITIONS = (
 CHECKS: Mapping[str, CheckDefinition] = MappingProxyType(
     {definition.name: definition for definition in _DEFINITIONS}
 )
+
+
+@dataclass(frozen=True, slots=True)
+class AlertSummary:
+    """What one look changed: ids of the alerts raised and of those resolved."""
+
+    raised: tuple[str, ...] = ()
+    resolved: tuple[str, ...] = ()
+
+
+def review_alerts(services: Reconciler, thresholds: AlertThresholds, *, whole: bool) -> AlertSummary:
+    """Look once; looking twice changes nothing.
+
+    Args:
+        whole: also look for what only the whole ledger shows; without it, those alerts stand as they are.
+    """
+    kinds = QUICK_KINDS | SWEPT_KINDS if whole else QUICK_KINDS
+    with services.ledger.reading() as tx:
+        found = find_alerts(tx, kinds=kinds, limits=services.limits, thresholds=thresholds)
+        standing = {(row["kind"], row["subject"]) for row in open_alerts(tx) if row["kind"] in kinds}
+    if standing == {(line.kind.value, line.subject) for line in found}:
+        return AlertSummary()
+    try:
+        with services.ledger.transaction() as tx:
+            raised, resolved = record_alerts(tx, found, kinds=kinds)
+    except IntegrityError:
+        # Another look raised the same at this moment; the database let only one of them in.
+        return AlertSummary()
+    return AlertSummary(tuple(raised), tuple(resolved))

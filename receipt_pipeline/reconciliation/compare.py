@@ -15,8 +15,11 @@ from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import RESULT_MISSING
 from receipt_pipeline.core.result_document import RESULT_CONTRACT
+from receipt_pipeline.ledger.effects.objects import ObjectOutcome, explained_keys, results_to_check
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.findings import (
+from receipt_pipeline.ledger.invariants.effects import effect_gaps, task_faults, unexplained_notifications
+from receipt_pipeline.ledger.invariants.objects import held_divergence, unheld_divergence
+from receipt_pipeline.ledger.invariants.records import (
     Finding,
     missing_terminal,
     orphan_terminals,
@@ -25,13 +28,9 @@ from receipt_pipeline.ledger.findings import (
     unowned_investigations,
     unowned_jobs,
 )
-from receipt_pipeline.ledger.findings_divergence import held_divergence, unheld_divergence
-from receipt_pipeline.ledger.findings_effects import effect_gaps, task_faults, unexplained_notifications
-from receipt_pipeline.ledger.findings_work import abandoned_leases, attempts_beyond_budget
-from receipt_pipeline.ledger.object_records import ObjectOutcome, explained_keys, results_to_check
-from receipt_pipeline.objects.keys import RESULTS_PREFIX, SET_ASIDE_PREFIX
-from receipt_pipeline.objects.outcomes import ObjectEntry
-from receipt_pipeline.reconciliation.services import OBJECTS_BATCH_MAX, Reconciler
+from receipt_pipeline.ledger.invariants.work import abandoned_leases, attempts_beyond_budget
+from receipt_pipeline.objects.store import RESULTS_PREFIX, SET_ASIDE_PREFIX, ObjectEntry
+from receipt_pipeline.reconciliation.context import OBJECTS_BATCH_MAX, Reconciler
 
 
 class Depth(StrEnum):

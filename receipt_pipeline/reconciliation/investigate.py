@@ -19,40 +19,40 @@ from receipt_pipeline.core.reasons import (
     TERMINAL_CONFLICT,
     TERMINAL_MISSING,
 )
-from receipt_pipeline.ledger.effect_tables import investigations
+from receipt_pipeline.ledger.effects.outbox import unknown_subjects
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.findings import (
+from receipt_pipeline.ledger.invariants.effects import (
+    GIVEN_UP,
+    effect_gaps,
+    task_faults,
+    unexplained_notifications,
+)
+from receipt_pipeline.ledger.invariants.objects import (
+    object_mismatch,
+    object_without_success,
+    pins_not_stated,
+    success_without_object,
+)
+from receipt_pipeline.ledger.invariants.records import (
     Finding,
     is_terminal,
     missing_terminal,
     terminal_record_conflicts,
     unbalanced_items,
 )
-from receipt_pipeline.ledger.findings_effects import (
-    GIVEN_UP,
-    effect_gaps,
-    task_faults,
-    unexplained_notifications,
-)
-from receipt_pipeline.ledger.findings_objects import (
-    object_mismatch,
-    object_without_success,
-    pins_not_stated,
-    success_without_object,
-)
-from receipt_pipeline.ledger.findings_work import attempts_beyond_budget
+from receipt_pipeline.ledger.invariants.work import attempts_beyond_budget
 from receipt_pipeline.ledger.investigations import OPEN, InvestigationKind
+from receipt_pipeline.ledger.jobs.retry import answer_settled_by_children
 from receipt_pipeline.ledger.open_questions import Question, answer_gone, ask, escalate_overdue
-from receipt_pipeline.ledger.outbox import unknown_subjects
-from receipt_pipeline.ledger.retry import answer_settled_by_children
+from receipt_pipeline.ledger.schema.effects import investigations
+from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.ledger.standing_facts import (
     gap_subject,
     record_subject,
     task_subject,
     undelivered_subject,
 )
-from receipt_pipeline.ledger.tables import jobs
-from receipt_pipeline.reconciliation.services import Reconciler
+from receipt_pipeline.reconciliation.context import Reconciler
 
 Kind = InvestigationKind
 _ASKED_ABOUT = (

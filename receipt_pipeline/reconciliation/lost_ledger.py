@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from receipt_pipeline.core.errors import LedgerUnavailable, NotAllowed
+from receipt_pipeline.core.errors import LedgerUnavailable, NotAllowed, home_fault
 from receipt_pipeline.core.reasons import LEDGER_IN_USE, LEDGER_LOST
-from receipt_pipeline.core.system_errors import home_fault
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.first_use import is_unused
-from receipt_pipeline.objects.keys import RESULTS_PREFIX, SCANS_PREFIX, SET_ASIDE_PREFIX
+from receipt_pipeline.ledger.schema.migrate import is_unused
+from receipt_pipeline.objects.store import RESULTS_PREFIX, SCANS_PREFIX, SET_ASIDE_PREFIX
 
 SET_ASIDE = "set-aside"
 HANDLED = ("accepted", "refused")

@@ -8,18 +8,18 @@ from typing import Any
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.errors import NotFound, ObjectFault
 from receipt_pipeline.core.failure_points import point
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import NOT_FOUND
 from receipt_pipeline.core.result_document import parse_result
-from receipt_pipeline.ledger.closing import VerifiedResult
-from receipt_pipeline.ledger.commit import uploads_of
-from receipt_pipeline.ledger.findings_divergence import RESULT, unheld_divergence
-from receipt_pipeline.ledger.losses import read_job
-from receipt_pipeline.ledger.quarantine_decisions import keep_output, withdraw_output
-from receipt_pipeline.ledger.quarantines import competing_digests, hold_divergent, open_quarantines
+from receipt_pipeline.ledger.invariants.objects import RESULT, unheld_divergence
+from receipt_pipeline.ledger.jobs.failures import read_job
+from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
+from receipt_pipeline.ledger.jobs.publication import uploads_of
+from receipt_pipeline.ledger.jobs.quarantine import competing_digests, hold_divergent, open_quarantines
+from receipt_pipeline.ledger.jobs.quarantine_decisions import keep_output, withdraw_output
 from receipt_pipeline.ledger.status import read_items
-from receipt_pipeline.reconciliation.services import Reconciler
+from receipt_pipeline.reconciliation.context import Reconciler
 
 
 def hold_divergence(services: Reconciler) -> list[str]:

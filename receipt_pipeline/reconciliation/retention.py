@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from itertools import islice
 
 from receipt_pipeline.core.failure_points import point
-from receipt_pipeline.ledger.object_records import held_keys
-from receipt_pipeline.ledger.retention import (
+from receipt_pipeline.ledger.effects.objects import (
+    condemn_scan,
+    held_keys,
+    mark_scan,
+    marked_scans,
+    release_stale_copies,
+    removed_scans,
+)
+from receipt_pipeline.ledger.effects.retention import (
     buried_but_unpurged,
     bury_result,
     due_diagnostics,
@@ -17,16 +24,8 @@ from receipt_pipeline.ledger.retention import (
     forget_diagnostics,
     record_purged,
 )
-from receipt_pipeline.ledger.scan_holds import (
-    condemn_scan,
-    mark_scan,
-    marked_scans,
-    release_stale_copies,
-    removed_scans,
-)
-from receipt_pipeline.objects.keys import SCANS_PREFIX, SET_ASIDE_PREFIX
-from receipt_pipeline.objects.outcomes import ObjectEntry
-from receipt_pipeline.reconciliation.services import JOBS_BATCH_MAX, OBJECTS_BATCH_MAX, Reconciler
+from receipt_pipeline.objects.store import SCANS_PREFIX, SET_ASIDE_PREFIX, ObjectEntry
+from receipt_pipeline.reconciliation.context import JOBS_BATCH_MAX, OBJECTS_BATCH_MAX, Reconciler
 
 
 def expire_results(services: Reconciler) -> list[str]:

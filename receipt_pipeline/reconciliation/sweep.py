@@ -9,15 +9,15 @@ from typing import Any
 from sqlalchemy import select
 
 from receipt_pipeline.core.errors import ObjectFault
-from receipt_pipeline.ledger.effect_tables import object_checks
-from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.object_records import (
+from receipt_pipeline.ledger.effects.objects import (
     ObjectOutcome,
     explained_keys,
     record_first_checks,
     record_object_check,
     results_to_check,
 )
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.schema.effects import object_checks
 from receipt_pipeline.reconciliation.compare import (
     Depth,
     Sighting,
@@ -25,7 +25,7 @@ from receipt_pipeline.reconciliation.compare import (
     look_at_results,
     look_for_orphans,
 )
-from receipt_pipeline.reconciliation.services import Reconciler
+from receipt_pipeline.reconciliation.context import Reconciler
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,34 @@
-"""One attempt in hand: the claim, its heartbeat and meter, and how a refused write is kept as evidence."""
+"""One attempt and its measurements."""
 
 from __future__ import annotations
 
+import datetime as dt
+import functools
+import platform
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
+import psutil
+
+from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.canonical import canonical_json
 from receipt_pipeline.core.errors import LeaseLost, ObjectFault
-from receipt_pipeline.core.item_outcome import ItemOutcome
-from receipt_pipeline.core.leases import FencingToken
+from receipt_pipeline.core.items import EarlierItem, ItemOutcome
 from receipt_pipeline.core.reasons import STALE_LEASE
-from receipt_pipeline.core.submitted import EarlierItem
-from receipt_pipeline.ledger.checkpoint import record_attempt_facts, record_refused_write
-from receipt_pipeline.ledger.claim import ClaimedJob
-from receipt_pipeline.ledger.commit import uploads_of
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.losses import read_job
-from receipt_pipeline.ledger.quarantines import competing_digests, hold_divergent
-from receipt_pipeline.ledger.refused_outputs import refused_output_key
-from receipt_pipeline.worker.attempt_facts import AttemptMeter
-from receipt_pipeline.worker.equipment import Classifier, Worker
+from receipt_pipeline.ledger.jobs.checkpoint import record_attempt_facts, record_refused_write
+from receipt_pipeline.ledger.jobs.claim import ClaimedJob
+from receipt_pipeline.ledger.jobs.failures import read_job
+from receipt_pipeline.ledger.jobs.publication import uploads_of
+from receipt_pipeline.ledger.jobs.quarantine import competing_digests, hold_divergent
+from receipt_pipeline.ledger.jobs.refused_outputs import refused_output_key
+from receipt_pipeline.worker.context import Classifier, Worker
 from receipt_pipeline.worker.heartbeat import Heartbeat
 
 
@@ -140,3 +146,77 @@ def _intents(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:
         {"digest": row["expected_digest"], "source": "intent", "lease_epoch": row["lease_epoch"]}
         for row in uploads_of(tx, job_id)
     ]
+
+
+LIBRARIES = ("numpy", "onnxruntime", "rapidocr", "pillow", "pypdfium2", "pillow-heif", "opencv-python")
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+@dataclass(slots=True)
+class AttemptMeter:
+    """Runs from the claim to the attempt's last write.
+
+    Args:
+        monotonic: seconds that never go back.
+        clock_skew_s: this host's clock less the ledger's, at the claim.
+    """
+
+    monotonic: Callable[[], float]
+    clock_skew_s: float
+    item_seconds: dict[int, float] = field(default_factory=dict)
+    _started: float = 0.0
+    _cpu_started: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._started = self.monotonic()
+        self._cpu_started = time.process_time()
+
+    def item_took(self, ordinal: int, seconds: float) -> None:
+        """Note how long one item took in this attempt."""
+        self.item_seconds[ordinal] = round(seconds, 3)
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds since the claim."""
+        return round(self.monotonic() - self._started, 3)
+
+    def document(self) -> dict[str, Any]:
+        """Return the facts as plain JSON; seconds and counts."""
+        return {
+            "seconds": self.seconds,
+            "cpu_s": round(time.process_time() - self._cpu_started, 3),
+            "threads": psutil.Process().num_threads(),
+            "clock_skew_s": round(self.clock_skew_s, 3),
+            "item_seconds": {str(ordinal): took for ordinal, took in self.item_seconds.items()},
+            **installation_facts(),
+        }
+
+
+def host_skew_s(ledger_now: dt.datetime) -> float:
+    """Return this host's clock less the ledger's, in seconds."""
+    return (dt.datetime.now(dt.UTC) - ledger_now).total_seconds()
+
+
+@functools.cache
+def installation_facts() -> dict[str, Any]:
+    """Return what shapes speed on this machine: processor, Python and library versions."""
+    return {"cpu_model": _cpu_model(), "python": platform.python_version(), "libraries": _versions()}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue  # Not every installation carries every decoder.
+    return found
+
+
+def _cpu_model() -> str:
+    try:
+        lines = CPU_INFO.read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.machine()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
-from receipt_pipeline.ledger.waves import (
+from receipt_pipeline.ledger.jobs.waves import (
     Wave,
     close_silent_waves,
     count_ready_items,

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.errors import LedgerUnavailable
-from receipt_pipeline.core.leases import FencingToken
-from receipt_pipeline.ledger.claim import renew_lease
-from receipt_pipeline.ledger.waves import beat_wave
-from receipt_pipeline.worker.equipment import Worker
+from receipt_pipeline.ledger.jobs.claim import renew_lease
+from receipt_pipeline.ledger.jobs.waves import beat_wave
+from receipt_pipeline.worker.context import Worker
 
 _silenced = threading.Event()
 

@@ -7,25 +7,25 @@ from typing import Any
 from sqlalchemy import select
 
 from receipt_pipeline.core.canonical import digest_of_bytes
-from receipt_pipeline.core.effect_lifecycle import EffectState
+from receipt_pipeline.core.effects import EffectState
 from receipt_pipeline.core.errors import ObjectFault, PipelineError
 from receipt_pipeline.core.failure_points import point
-from receipt_pipeline.core.item_classes import KEPT_CLASSES, ItemClass
+from receipt_pipeline.core.items import KEPT_CLASSES, ItemClass
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import RESULT_MISMATCH, UPLOAD_FAILED, UPLOAD_UNKNOWN, Reason
 from receipt_pipeline.core.result_document import ResultDocument, ResultItem
-from receipt_pipeline.ledger.closing import VerifiedResult
-from receipt_pipeline.ledger.commit import (
+from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
+from receipt_pipeline.ledger.jobs.publication import (
     close_without_result,
     commit_result,
     record_intent,
     record_upload_state,
     uploads_of,
 )
-from receipt_pipeline.ledger.tables import items
+from receipt_pipeline.ledger.schema.jobs import items
 from receipt_pipeline.objects.store import result_key
 from receipt_pipeline.worker.attempt import Attempt, Stop
-from receipt_pipeline.worker.unchanged import outcome_of
+from receipt_pipeline.worker.items import outcome_of
 
 
 def publish(attempt: Attempt) -> Stop:

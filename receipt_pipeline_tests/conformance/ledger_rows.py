@@ -7,12 +7,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from receipt_pipeline.core.item_classes import ItemClass, balances, count_classes
-from receipt_pipeline.core.job_lifecycle import HELD_PHASES, TERMINAL_STATES, JobState
+from receipt_pipeline.core.items import ItemClass, balances, count_classes
+from receipt_pipeline.core.lifecycle import HELD_PHASES, TERMINAL_STATES, JobState
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.ledger.effect_tables import effects, investigations, outbox, quarantine
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.tables import attempts, events, items, jobs, refused_writes
+from receipt_pipeline.ledger.schema.effects import effects, investigations, outbox, quarantine
+from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs, refused_writes
 
 TABLES_OF_A_JOB = (jobs, items, attempts, effects, outbox, quarantine, refused_writes)
 

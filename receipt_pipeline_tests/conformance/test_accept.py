@@ -11,14 +11,14 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from receipt_pipeline.core.canonical import digest_of
-from receipt_pipeline.core.envelope import JobRequest, LimitsRequest, resolve_limits
 from receipt_pipeline.core.errors import InputRefused, KeyConflict
-from receipt_pipeline.ledger.accept import Lineage, find_replay, insert_job, queue_age_s, record_replay
-from receipt_pipeline.ledger.commit import close_without_result
-from receipt_pipeline.ledger.endings import cancel_job
+from receipt_pipeline.core.request import JobRequest, LimitsRequest, resolve_limits
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.jobs.accept import Lineage, find_replay, insert_job, queue_age_s, record_replay
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
+from receipt_pipeline.ledger.jobs.publication import close_without_result
 from receipt_pipeline.ledger.releases import move_alias, retire_release
-from receipt_pipeline.ledger.tables import items, jobs
+from receipt_pipeline.ledger.schema.jobs import items, jobs
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows, event_kinds, job_row
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import select
 
 from receipt_pipeline.core.alerts import DEFAULT_PHASE_S, MEANINGS, AlertKind, AlertThresholds
-from receipt_pipeline.ledger import findings_capacity
-from receipt_pipeline.ledger.alerts import all_alerts, open_alerts
+from receipt_pipeline.ledger.effects.alerts import all_alerts, open_alerts
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.tables import items
-from receipt_pipeline.ledger.waves import register_worker
-from receipt_pipeline.reconciliation.alerts import AlertSummary, review_alerts
+from receipt_pipeline.ledger.invariants import work as findings_capacity
+from receipt_pipeline.ledger.jobs.waves import register_worker
+from receipt_pipeline.ledger.schema.jobs import items
+from receipt_pipeline.reconciliation.checks import AlertSummary, review_alerts
 from receipt_pipeline.reconciliation.repair import reconcile_ledger
 from receipt_pipeline_tests.builders import claimed
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

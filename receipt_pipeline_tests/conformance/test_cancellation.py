@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from receipt_pipeline.core.endings_explained import compensation, ending_explained
 from receipt_pipeline.core.errors import LeaseLost
-from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary
-from receipt_pipeline.ledger.claim import ClaimRefused, claim_job
-from receipt_pipeline.ledger.commit import commit_result, record_intent
-from receipt_pipeline.ledger.consume import make_review_tasks
-from receipt_pipeline.ledger.effect_tables import effects
-from receipt_pipeline.ledger.endings import cancel_job
+from receipt_pipeline.core.receipt_text import compensation, ending_explained
+from receipt_pipeline.ledger.effects.consumption import make_review_tasks
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.claim import ClaimRefused, claim_job
+from receipt_pipeline.ledger.jobs.publication import commit_result, record_intent
+from receipt_pipeline.ledger.schema.effects import effects
 from receipt_pipeline.ledger.status import read_items
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows, assert_invariants, job_row, snapshot

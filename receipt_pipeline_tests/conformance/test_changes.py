@@ -20,12 +20,12 @@ from receipt_pipeline.ledger.changes import (
     read_mark,
     unseen,
 )
-from receipt_pipeline.ledger.effect_tables import object_checks
+from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_first_checks, record_object_check
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction, open_ledger
 from receipt_pipeline.ledger.journal import EventKind, append_event
-from receipt_pipeline.ledger.object_records import ObjectOutcome, record_first_checks, record_object_check
+from receipt_pipeline.ledger.schema.effects import object_checks
+from receipt_pipeline.ledger.schema.jobs import events, jobs, submissions
 from receipt_pipeline.ledger.submissions import SubmissionState, open_submission, settle_submission
-from receipt_pipeline.ledger.tables import events, jobs, submissions
 from receipt_pipeline_tests import builders
 
 

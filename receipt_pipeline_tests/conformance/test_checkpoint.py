@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.core.envelope import LimitsRequest
-from receipt_pipeline.core.item_outcome import Decision
-from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary, record_attempt_facts
-from receipt_pipeline.ledger.claim import ClaimedJob
-from receipt_pipeline.ledger.commit import overtake_own_items
+from receipt_pipeline.core.items import Decision
+from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.losses import yield_job
-from receipt_pipeline.ledger.tables import attempts, events, items
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary, record_attempt_facts
+from receipt_pipeline.ledger.jobs.claim import ClaimedJob
+from receipt_pipeline.ledger.jobs.failures import yield_job
+from receipt_pipeline.ledger.jobs.publication import overtake_own_items
+from receipt_pipeline.ledger.schema.jobs import attempts, events, items
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
     all_rows,

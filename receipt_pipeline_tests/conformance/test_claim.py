@@ -8,18 +8,17 @@ import threading
 
 import pytest
 
-from receipt_pipeline.core.envelope import LimitsRequest
+from receipt_pipeline.core.attempts import FailureClass, FencingToken
 from receipt_pipeline.core.errors import LeaseLost
-from receipt_pipeline.core.leases import FencingToken
 from receipt_pipeline.core.reasons import QUEUE_AGE_REACHED, WORKER_LOST
-from receipt_pipeline.core.retries import FailureClass
-from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary, record_refused_write
-from receipt_pipeline.ledger.claim import ClaimedJob, ClaimRefused, claim_job, renew_lease
-from receipt_pipeline.ledger.commit import close_without_result, commit_result, record_intent
-from receipt_pipeline.ledger.endings import expire_job, expired_leases, overdue_job_ids
+from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.losses import fail_attempt, lose_lease, yield_job
-from receipt_pipeline.ledger.tables import attempts, items, jobs, refused_writes
+from receipt_pipeline.ledger.jobs.cancel import expire_job, expired_leases, overdue_job_ids
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary, record_refused_write
+from receipt_pipeline.ledger.jobs.claim import ClaimedJob, ClaimRefused, claim_job, renew_lease
+from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, yield_job
+from receipt_pipeline.ledger.jobs.publication import close_without_result, commit_result, record_intent
+from receipt_pipeline.ledger.schema.jobs import attempts, items, jobs, refused_writes
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
     all_rows,

@@ -6,24 +6,23 @@ import datetime as dt
 
 import pytest
 
-from receipt_pipeline.core.effect_lifecycle import EffectDemand, EffectState
+from receipt_pipeline.core.attempts import FailureClass, FencingToken
+from receipt_pipeline.core.effects import EffectDemand, EffectState
 from receipt_pipeline.core.errors import LeaseLost
-from receipt_pipeline.core.leases import FencingToken
 from receipt_pipeline.core.reasons import UPLOAD_FAILED, UPLOAD_UNKNOWN
-from receipt_pipeline.core.retries import FailureClass
-from receipt_pipeline.ledger.claim import ClaimedJob
-from receipt_pipeline.ledger.commit import (
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.jobs.cancel import cancel_job, expire_job
+from receipt_pipeline.ledger.jobs.claim import ClaimedJob
+from receipt_pipeline.ledger.jobs.failures import fail_attempt
+from receipt_pipeline.ledger.jobs.publication import (
     close_without_result,
     commit_result,
     record_intent,
     record_upload_state,
     uploads_of,
 )
-from receipt_pipeline.ledger.effect_tables import effects, outbox, quarantine
-from receipt_pipeline.ledger.endings import cancel_job, expire_job
-from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.losses import fail_attempt
-from receipt_pipeline.ledger.tables import events
+from receipt_pipeline.ledger.schema.effects import effects, outbox, quarantine
+from receipt_pipeline.ledger.schema.jobs import events
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
     all_rows,

@@ -9,11 +9,11 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from receipt_pipeline.core.envelope import JobRequest, resolve_limits
 from receipt_pipeline.core.errors import LedgerUnavailable
-from receipt_pipeline.ledger.accept import find_replay, insert_job
+from receipt_pipeline.core.request import JobRequest, resolve_limits
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
-from receipt_pipeline.ledger.tables import jobs
+from receipt_pipeline.ledger.jobs.accept import find_replay, insert_job
+from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.core.effect_lifecycle import EffectKind
-from receipt_pipeline.core.effect_protocols import PROTOCOL_OF
+from receipt_pipeline.core.effects import PROTOCOL_OF, EffectKind
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.findings import Finding
-from receipt_pipeline.ledger.findings_effects import effect_gaps, task_faults
-from receipt_pipeline.ledger.findings_objects import object_without_success, success_without_object
+from receipt_pipeline.ledger.invariants.effects import effect_gaps, task_faults
+from receipt_pipeline.ledger.invariants.objects import object_without_success, success_without_object
+from receipt_pipeline.ledger.invariants.records import Finding
 from receipt_pipeline.reconciliation.sweep import sweep_objects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, job_of

@@ -10,22 +10,22 @@ import pytest
 from sqlalchemy import select
 
 from receipt_pipeline.core.alerts import AlertKind
-from receipt_pipeline.core.effect_lifecycle import EffectDemand, EffectKind
-from receipt_pipeline.core.effect_protocols import (
+from receipt_pipeline.core.effects import (
     EFFECT_PROTOCOLS,
     WHEN_UNKNOWN,
     Capability,
+    EffectDemand,
+    EffectKind,
     EffectProtocol,
     WhenUnknown,
 )
-from receipt_pipeline.effects.alert_delivery import deliver_alerts
-from receipt_pipeline.ledger import effect_tables
-from receipt_pipeline.ledger.alerts import link_alerts, raise_alert
+from receipt_pipeline.effects.alerts import deliver_alerts
+from receipt_pipeline.ledger.effects.alerts import link_alerts, raise_alert
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.findings_alerts import AlertFinding
-from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
-from receipt_pipeline.reconciliation.resolve import answer_question
-from receipt_pipeline.reconciliation.takeover import take_expired_leases
+from receipt_pipeline.ledger.invariants.alerts import AlertFinding
+from receipt_pipeline.ledger.schema import effects as effect_tables
+from receipt_pipeline.reconciliation.repair import answer_question, reconcile, reconcile_ledger
+from receipt_pipeline.reconciliation.take_over import take_expired_leases
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
@@ -140,7 +140,7 @@ def assert_owned_and_never_repeated(house: ReconcileBench, channel: ScriptedChan
 
 def show_status(house: ReconcileBench, capability: Capability, side: str) -> None:
     """Lose the document, or the note that it was written: it is written again under the same path."""
-    from receipt_pipeline.effects.outbox_folder import status_path
+    from receipt_pipeline.durable_files import status_path
     from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
 
     job = house.settled(key="status")
@@ -273,7 +273,7 @@ def test_while_a_channel_cannot_be_asked_nothing_is_sent_again(house: ReconcileB
 
 def arrived_before(house: ReconcileBench, job_id: str) -> Any:
     """Return the job's message as its receiver has it."""
-    from receipt_pipeline.effects.channels.channel import OutgoingMessage
+    from receipt_pipeline.effects.channels import OutgoingMessage
 
     [row] = house.bench.messages(job_id)
     return OutgoingMessage(row["message_id"], row["tenant"], row["kind"], 1, row["payload"])

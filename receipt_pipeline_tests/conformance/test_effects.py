@@ -7,31 +7,31 @@ import threading
 
 import pytest
 
-from receipt_pipeline.core.effect_lifecycle import EffectDemand
+from receipt_pipeline.core.effects import EffectDemand
 from receipt_pipeline.core.errors import NotAllowed, NotFound
-from receipt_pipeline.core.item_outcome import Decision
+from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.reasons import NOTIFICATION_DROPPED, NOTIFICATION_FAILED
-from receipt_pipeline.ledger.checkpoint import record_refused_write
-from receipt_pipeline.ledger.consume import (
+from receipt_pipeline.ledger.effects.consumption import (
     close_review_task,
     due_consumption,
     make_review_tasks,
     record_consumed,
     times_consumed,
 )
-from receipt_pipeline.ledger.effect_tables import deliveries, effects, outbox, review_tasks
-from receipt_pipeline.ledger.endings import cancel_job
-from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.journal import EventKind, append_event
-from receipt_pipeline.ledger.outbox import (
+from receipt_pipeline.ledger.effects.outbox import (
     due_messages,
     mark_status_shown,
     record_delivery,
     stale_status_jobs,
     unconsumed_deliveries,
 )
-from receipt_pipeline.ledger.quarantines import hold_divergent
-from receipt_pipeline.ledger.settlement import settle_if_done
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
+from receipt_pipeline.ledger.jobs.checkpoint import record_refused_write
+from receipt_pipeline.ledger.jobs.finalize import settle_if_done
+from receipt_pipeline.ledger.jobs.quarantine import hold_divergent
+from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.schema.effects import deliveries, effects, outbox, review_tasks
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
     all_rows,

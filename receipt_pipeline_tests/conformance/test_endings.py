@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.core.envelope import LimitsRequest
+from receipt_pipeline.core.attempts import FailureClass
 from receipt_pipeline.core.errors import LeaseLost, NotAllowed
-from receipt_pipeline.core.job_lifecycle import CloseCause
+from receipt_pipeline.core.lifecycle import CloseCause
 from receipt_pipeline.core.reasons import IDENTITY_RETIRED, UPLOAD_UNKNOWN
-from receipt_pipeline.core.retries import FailureClass
-from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary
-from receipt_pipeline.ledger.claim import AttemptKind, ClaimedJob, ClaimRefused, claim_job
-from receipt_pipeline.ledger.commit import close_without_result, commit_result
-from receipt_pipeline.ledger.effect_tables import effects, outbox
-from receipt_pipeline.ledger.endings import (
+from receipt_pipeline.core.request import LimitsRequest
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.jobs.cancel import (
     cancel_job,
     expire_job,
     overrun_job,
@@ -25,8 +22,11 @@ from receipt_pipeline.ledger.endings import (
     supersede_job,
     unfinished_items,
 )
-from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.losses import begin_closing, close_for_identity, fail_attempt, lose_lease
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.claim import AttemptKind, ClaimedJob, ClaimRefused, claim_job
+from receipt_pipeline.ledger.jobs.failures import begin_closing, close_for_identity, fail_attempt, lose_lease
+from receipt_pipeline.ledger.jobs.publication import close_without_result, commit_result
+from receipt_pipeline.ledger.schema.effects import effects, outbox
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
     all_rows,

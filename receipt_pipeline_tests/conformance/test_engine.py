@@ -13,10 +13,10 @@ import pytest
 import sqlalchemy as sa
 
 from receipt_pipeline.core.errors import LedgerUnavailable
-from receipt_pipeline.ledger.columns import UtcMicros
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
-from receipt_pipeline.ledger.tables import events, jobs
+from receipt_pipeline.ledger.schema.jobs import events, jobs
+from receipt_pipeline.ledger.schema.types import UtcMicros
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows, job_row
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

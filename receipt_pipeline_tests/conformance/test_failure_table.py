@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from receipt_pipeline.core.attempts import FAILURE_RULES, Answer, AtBound, FailureClass
 from receipt_pipeline.core.canonical import digest_of
-from receipt_pipeline.core.envelope import LimitsRequest
 from receipt_pipeline.core.reasons import (
     IDENTITY_MISMATCH,
     UPLOAD_FAILED,
@@ -17,12 +17,12 @@ from receipt_pipeline.core.reasons import (
     WORKER_LOST,
     Reason,
 )
-from receipt_pipeline.core.retries import FAILURE_RULES, Answer, AtBound, FailureClass
-from receipt_pipeline.ledger.claim import ClaimedJob
+from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.losses import fail_attempt, lose_lease, yield_job
-from receipt_pipeline.ledger.quarantines import hold_divergent
-from receipt_pipeline.ledger.tables import attempts
+from receipt_pipeline.ledger.jobs.claim import ClaimedJob
+from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, yield_job
+from receipt_pipeline.ledger.jobs.quarantine import hold_divergent
+from receipt_pipeline.ledger.schema.jobs import attempts
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows, item_classes, job_row, open_questions

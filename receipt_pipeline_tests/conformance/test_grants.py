@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from receipt_pipeline.core.errors import NotAllowed
-from receipt_pipeline.core.item_outcome import Decision
+from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.core.reasons import AUTHORITY_EXPIRED, AUTHORITY_REVOKED
-from receipt_pipeline.ledger.consume import make_review_tasks
-from receipt_pipeline.ledger.effect_tables import review_tasks
+from receipt_pipeline.ledger.effects.consumption import make_review_tasks
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.grants import (
     acting_under_grant,
@@ -18,6 +17,7 @@ from receipt_pipeline.ledger.grants import (
     list_grants,
     revoke_grant,
 )
+from receipt_pipeline.ledger.schema.effects import review_tasks
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.builders import CALLER, TENANT
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows, assert_invariants, event_kinds, job_row

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.effects.read_result import read_result
-from receipt_pipeline.ledger.effect_tables import review_tasks
+from receipt_pipeline.effects.results import read_result
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.schema.effects import review_tasks
 from receipt_pipeline.ledger.status import read_status
 from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
 from receipt_pipeline_tests.builders import TENANT

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from receipt_pipeline.core.envelope import LimitsRequest
+from receipt_pipeline.core.attempts import FailureClass
 from receipt_pipeline.core.reasons import (
     ENGINE_OCR_UNAVAILABLE,
     IDENTITY_MISMATCH,
@@ -15,15 +15,15 @@ from receipt_pipeline.core.reasons import (
     WORKER_LOST,
     Reason,
 )
-from receipt_pipeline.core.retries import FailureClass
-from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary
-from receipt_pipeline.ledger.claim import AttemptKind, ClaimedJob, ClaimRefused, claim_job
-from receipt_pipeline.ledger.commit import close_without_result
-from receipt_pipeline.ledger.effect_tables import investigations
+from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import resolve_investigation
-from receipt_pipeline.ledger.losses import fail_attempt, lose_lease, yield_job
-from receipt_pipeline.ledger.tables import attempts, items
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.claim import AttemptKind, ClaimedJob, ClaimRefused, claim_job
+from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, yield_job
+from receipt_pipeline.ledger.jobs.publication import close_without_result
+from receipt_pipeline.ledger.schema.effects import investigations
+from receipt_pipeline.ledger.schema.jobs import attempts, items
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
     all_rows,

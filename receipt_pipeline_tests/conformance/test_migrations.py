@@ -14,10 +14,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from receipt_pipeline.core.errors import LedgerUnavailable
-from receipt_pipeline.ledger import effect_tables, operation_tables, tables
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
-from receipt_pipeline.ledger.migrate import _config
-from receipt_pipeline.ledger.tables import metadata
+from receipt_pipeline.ledger.schema import admin as operation_tables
+from receipt_pipeline.ledger.schema import effects as effect_tables
+from receipt_pipeline.ledger.schema import jobs as tables
+from receipt_pipeline.ledger.schema.jobs import metadata
+from receipt_pipeline.ledger.schema.migrate import _config
 
 PROCESSES = 2
 HEAD = "0006"

@@ -9,13 +9,12 @@ import pytest
 import sqlalchemy as sa
 
 from receipt_pipeline.core.errors import KeyConflict, NotFound
-from receipt_pipeline.core.item_outcome import Decision
-from receipt_pipeline.core.job_lifecycle import TerminalClass
-from receipt_pipeline.core.older_jobs import OlderJob, older_job_document
-from receipt_pipeline.ledger.effect_tables import investigations
+from receipt_pipeline.core.items import Decision
+from receipt_pipeline.core.legacy_jobs import OlderJob, older_job_document
+from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import is_owned, resolve_investigation
-from receipt_pipeline.ledger.older_jobs import (
+from receipt_pipeline.ledger.legacy_jobs import (
     Taken,
     count_older_jobs,
     read_older_job,
@@ -23,8 +22,9 @@ from receipt_pipeline.ledger.older_jobs import (
     take_older_job,
     undecided_older_jobs,
 )
-from receipt_pipeline.ledger.operation_tables import imported_jobs
-from receipt_pipeline.ledger.tables import jobs
+from receipt_pipeline.ledger.schema.admin import imported_jobs
+from receipt_pipeline.ledger.schema.effects import investigations
+from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline_tests.builders import LIMITS, TENANT
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows, event_kinds
 

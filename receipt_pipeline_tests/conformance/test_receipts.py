@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.core.item_outcome import Decision
-from receipt_pipeline.core.receipt_audiences import DOCUMENTS, EVIDENCE, FIELDS, Audience
-from receipt_pipeline.ledger.endings import cancel_job
+from receipt_pipeline.core.audiences import DOCUMENTS, EVIDENCE, FIELDS, Audience
+from receipt_pipeline.core.items import Decision
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
+from receipt_pipeline.ledger.schema.jobs import attempts, jobs
 from receipt_pipeline.ledger.status import read_status
-from receipt_pipeline.ledger.tables import attempts, jobs
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import event_kinds
 from receipt_pipeline_tests.fakes.accounted_home import round_of_effects

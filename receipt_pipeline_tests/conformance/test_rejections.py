@@ -9,7 +9,7 @@ import pytest
 
 from receipt_pipeline.core.errors import NotAllowed, NotFound
 from receipt_pipeline.core.reasons import SCAN_BROKEN
-from receipt_pipeline.effects.read_rejections import COLUMNS, read_rejections, rejections_csv
+from receipt_pipeline.effects.results import COLUMNS, read_rejections, rejections_csv
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.status import read_status
 from receipt_pipeline_tests import builders

@@ -6,19 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from receipt_pipeline.core.envelope import LimitsRequest
+from receipt_pipeline.core.attempts import FailureClass
 from receipt_pipeline.core.errors import LeaseLost, NotAllowed
-from receipt_pipeline.core.job_lifecycle import Phase
+from receipt_pipeline.core.lifecycle import Phase
 from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN
-from receipt_pipeline.core.retries import FailureClass
-from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary, record_refused_write
-from receipt_pipeline.ledger.claim import renew_lease
-from receipt_pipeline.ledger.commit import commit_result, record_intent
-from receipt_pipeline.ledger.endings import cancel_job
+from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.findings_work import attempts_beyond_budget
-from receipt_pipeline.ledger.losses import fail_attempt
-from receipt_pipeline.ledger.requeue import Requeued, requeue_job
+from receipt_pipeline.ledger.invariants.work import attempts_beyond_budget
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary, record_refused_write
+from receipt_pipeline.ledger.jobs.claim import Requeued, renew_lease, requeue_job
+from receipt_pipeline.ledger.jobs.failures import fail_attempt
+from receipt_pipeline.ledger.jobs.publication import commit_result, record_intent
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
     assert_invariants,

@@ -10,24 +10,22 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.core.envelope import LimitsRequest
+from receipt_pipeline.core.attempts import FailureClass
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
 from receipt_pipeline.core.failure_points import install_plan, remove_plan
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.item_outcome import ItemOutcome
+from receipt_pipeline.core.items import ItemClass, ItemOutcome
 from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN
-from receipt_pipeline.core.retries import FailureClass
+from receipt_pipeline.core.request import LimitsRequest
+from receipt_pipeline.intake.context import Intake
 from receipt_pipeline.intake.retry import preview_retry, retry_unresolved
-from receipt_pipeline.intake.services import Intake
-from receipt_pipeline.ledger.effect_tables import object_refs
-from receipt_pipeline.ledger.endings import expire_job
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.grants import give_grant, revoke_grant
-from receipt_pipeline.ledger.losses import fail_attempt
+from receipt_pipeline.ledger.grants import give_grant, put_submitter, revoke_grant
+from receipt_pipeline.ledger.jobs.cancel import expire_job
+from receipt_pipeline.ledger.jobs.failures import fail_attempt
 from receipt_pipeline.ledger.releases import retire_release
+from receipt_pipeline.ledger.schema.effects import object_refs
 from receipt_pipeline.ledger.status import read_status
-from receipt_pipeline.ledger.submitters import put_submitter
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline.reconciliation.retention import sweep_scans
 from receipt_pipeline_tests.builders import CALLER, TENANT, claimed, finish_items

@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.ledger.effect_tables import tombstones
+from receipt_pipeline.ledger.effects.objects import (
+    COPYING,
+    held_keys,
+    hold_objects,
+    release_holds,
+    removed_scans,
+)
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.object_records import held_keys, hold_objects, release_holds
-from receipt_pipeline.ledger.scan_holds import COPYING, removed_scans
-from receipt_pipeline.objects.keys import scan_key, set_aside_key
+from receipt_pipeline.ledger.schema.effects import tombstones
+from receipt_pipeline.objects.store import scan_key, set_aside_key
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline.reconciliation.retention import sweep_scans
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows

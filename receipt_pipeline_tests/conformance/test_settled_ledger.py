@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES, JobState, TerminalClass
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES, JobState, TerminalClass
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.tables import jobs
+from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.reconciliation.compare import compare
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.fakes.every_outcome import every_outcome

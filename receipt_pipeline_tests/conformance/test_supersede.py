@@ -8,15 +8,15 @@ import pytest
 
 from receipt_pipeline.core.errors import InputRefused, LeaseLost, NotAllowed, NotFound
 from receipt_pipeline.core.principals import Principal, Role
-from receipt_pipeline.intake.services import Intake
+from receipt_pipeline.intake.context import Intake
 from receipt_pipeline.intake.supersede import supersede_by_job, supersede_by_manifest
-from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary
-from receipt_pipeline.ledger.claim import ClaimedJob
-from receipt_pipeline.ledger.endings import cancel_job
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.claim import ClaimedJob
+from receipt_pipeline.ledger.schema.jobs import events, jobs
 from receipt_pipeline.ledger.status import read_status
-from receipt_pipeline.ledger.tables import events, jobs
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
     all_rows,

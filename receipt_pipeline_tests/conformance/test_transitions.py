@@ -9,19 +9,23 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.errors import LeaseLost, NotAllowed
-from receipt_pipeline.core.job_lifecycle import JOB_TRANSITIONS, JobEvent, JobState
-from receipt_pipeline.core.leases import FencingToken
+from receipt_pipeline.core.lifecycle import JOB_TRANSITIONS, JobEvent, JobState
 from receipt_pipeline.core.reasons import IDENTITY_RETIRED
-from receipt_pipeline.ledger.claim import ClaimedJob, claim_job
-from receipt_pipeline.ledger.closing import VerifiedResult
-from receipt_pipeline.ledger.commit import close_without_result, commit_result, record_intent
-from receipt_pipeline.ledger.effect_tables import investigations
-from receipt_pipeline.ledger.endings import cancel_job, expire_job
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
-from receipt_pipeline.ledger.losses import close_for_identity, hold_unknown_effect, lose_lease, yield_job
-from receipt_pipeline.ledger.requeue import requeue_job
-from receipt_pipeline.ledger.tables import attempts, events, items, jobs
+from receipt_pipeline.ledger.jobs.cancel import cancel_job, expire_job
+from receipt_pipeline.ledger.jobs.claim import ClaimedJob, claim_job, requeue_job
+from receipt_pipeline.ledger.jobs.failures import (
+    close_for_identity,
+    hold_unknown_effect,
+    lose_lease,
+    yield_job,
+)
+from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
+from receipt_pipeline.ledger.jobs.publication import close_without_result, commit_result, record_intent
+from receipt_pipeline.ledger.schema.effects import investigations
+from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows, job_row, snapshot
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

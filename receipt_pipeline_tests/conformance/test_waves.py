@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
+from receipt_pipeline.core.attempts import FailureClass
 from receipt_pipeline.core.canonical import digest_of
-from receipt_pipeline.core.envelope import LimitsRequest
-from receipt_pipeline.core.job_lifecycle import CloseCause
+from receipt_pipeline.core.lifecycle import CloseCause
 from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN
-from receipt_pipeline.core.retries import FailureClass
-from receipt_pipeline.ledger.endings import overrun_job
+from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.losses import fail_attempt, lose_lease, yield_job
-from receipt_pipeline.ledger.tables import workers
-from receipt_pipeline.ledger.waves import (
+from receipt_pipeline.ledger.jobs.cancel import overrun_job
+from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, yield_job
+from receipt_pipeline.ledger.jobs.waves import (
     Wave,
     beat_wave,
     close_silent_waves,
@@ -29,6 +28,7 @@ from receipt_pipeline.ledger.waves import (
     reserve_wave,
     wave_jobs,
 )
+from receipt_pipeline.ledger.schema.jobs import workers
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows, event_kinds, job_row
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

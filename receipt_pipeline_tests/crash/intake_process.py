@@ -16,7 +16,7 @@ from typing import Any
 
 from receipt_pipeline.core.failure_points import install_plan
 from receipt_pipeline.intake.accept import accept
-from receipt_pipeline.intake.inbox import sweep_inbox
+from receipt_pipeline.intake.inbox.sweep import sweep_inbox
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fork_server import fork_server

@@ -19,28 +19,29 @@ import psycopg
 from sqlalchemy import func, select
 
 from receipt_pipeline.core.canonical import digest_of_bytes
-from receipt_pipeline.core.envelope import resolve_limits
 from receipt_pipeline.core.errors import LedgerUnavailable, PipelineError
-from receipt_pipeline.core.job_lifecycle import JobState
+from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.effects.channels.file_channel import FileChannel
+from receipt_pipeline.core.request import resolve_limits
+from receipt_pipeline.effects.channels import FileChannel
 from receipt_pipeline.effects.consume import consume_due
+from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import deliver
-from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.accept import insert_job
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
-from receipt_pipeline.ledger.tables import jobs, releases
-from receipt_pipeline.ledger.waves import (
+from receipt_pipeline.ledger.jobs.accept import insert_job
+from receipt_pipeline.ledger.jobs.waves import (
     close_silent_waves,
     close_wave,
     register_worker,
     reserve_wave,
     wave_jobs,
 )
-from receipt_pipeline.objects.store import LocalObjectStore, scan_key
+from receipt_pipeline.ledger.schema.jobs import jobs, releases
+from receipt_pipeline.objects.local_store import LocalObjectStore
+from receipt_pipeline.objects.store import scan_key
+from receipt_pipeline.reconciliation.context import Reconciler
 from receipt_pipeline.reconciliation.repair import reconcile_ledger
-from receipt_pipeline.reconciliation.services import Reconciler
-from receipt_pipeline.worker.claim_loop import Worker, work_group
+from receipt_pipeline.worker.loop import Worker, work_group
 from receipt_pipeline_tests.builders import CALLER, TENANT, a_request, approve, stored
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
 from receipt_pipeline_tests.fork_server import fork_server

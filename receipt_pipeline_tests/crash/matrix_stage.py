@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from receipt_pipeline.drill.matrix import run_cells
-from receipt_pipeline.drill.matrix_cells import Cell, CellFault
-from receipt_pipeline.drill.matrix_homes import CellLedgers, PostgresLedgers, SqliteLedgers
+from receipt_pipeline_tests.chaos.crash_matrix.cells import Cell, CellFault
+from receipt_pipeline_tests.chaos.crash_matrix.homes import CellLedgers, PostgresLedgers, SqliteLedgers
+from receipt_pipeline_tests.chaos.crash_matrix.matrix import run_cells
 from receipt_pipeline_tests.postgres_server import PostgresServer
 
 Chosen = Sequence[tuple[str, CellFault]]

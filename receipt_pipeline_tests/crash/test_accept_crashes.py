@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.ledger.effect_tables import object_refs
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.waves import wave_jobs
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.ledger.jobs.waves import wave_jobs
+from receipt_pipeline.ledger.schema.effects import object_refs
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.worker.dispatch import dispatch_waves
 from receipt_pipeline_tests.builders import CALLER, RELEASE, TENANT
 from receipt_pipeline_tests.crash.intake_process import IntakeOrder, hand_in, run_to_death

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Table, select
 
-from receipt_pipeline.core.item_classes import balances, count_classes
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
+from receipt_pipeline.core.items import balances, count_classes
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.effects.consume import consume_due
 from receipt_pipeline.effects.deliver import deliver
-from receipt_pipeline.ledger.effect_tables import effects, review_tasks
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
-from receipt_pipeline.ledger.tables import attempts, events, items, jobs, refused_writes
+from receipt_pipeline.ledger.schema.effects import effects, review_tasks
+from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs, refused_writes
 from receipt_pipeline.reconciliation.checks import CHECKS
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.conftest import TEST_SETTINGS

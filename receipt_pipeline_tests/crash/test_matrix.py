@@ -9,9 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
-from receipt_pipeline.drill.matrix import run_cells
-from receipt_pipeline.drill.matrix_cells import CellFault, cells_of
-from receipt_pipeline.drill.matrix_homes import SqliteLedgers
+from receipt_pipeline_tests.chaos.crash_matrix.cells import CellFault, cells_of
+from receipt_pipeline_tests.chaos.crash_matrix.homes import SqliteLedgers
+from receipt_pipeline_tests.chaos.crash_matrix.matrix import run_cells
 from receipt_pipeline_tests.crash.matrix_stage import Lines, ledgers_for, play
 
 # Claim, checkpoint, external call, domain commit with its outbox rows and the terminal record, the

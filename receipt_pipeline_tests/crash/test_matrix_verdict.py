@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from receipt_pipeline.app.context import open_rooms
+from receipt_pipeline.app.facade import Services
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.failure_points import remove_plan
 from receipt_pipeline.drill import hands
-from receipt_pipeline.drill.matrix_steps import Order, work_order
-from receipt_pipeline.drill.matrix_stories import MATRIX_LIMITS
-from receipt_pipeline.drill.matrix_verdict import judge, note_outcomes
-from receipt_pipeline.drill.plan import Fault, PlannedFault, plan_text
-from receipt_pipeline.home import Services
-from receipt_pipeline.ledger.claim import ClaimedJob, claim_job
-from receipt_pipeline.ledger.tables import jobs
+from receipt_pipeline.drill.failure_plan import Fault, PlannedFault, plan_text
+from receipt_pipeline.ledger.jobs.claim import ClaimedJob, claim_job
+from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.settings import read_settings
-from receipt_pipeline.wiring import open_rooms
+from receipt_pipeline_tests.chaos.crash_matrix.scenarios import MATRIX_LIMITS
+from receipt_pipeline_tests.chaos.crash_matrix.steps import Order, work_order
+from receipt_pipeline_tests.chaos.crash_matrix.verify import judge, note_outcomes
 
 LIMITS = MATRIX_LIMITS | {"RECEIPTS_LIMIT_LEASE_TTL_S": "60", "RECEIPTS_LIMIT_RETRY_BASE_S": "0.05"}
 

@@ -24,7 +24,7 @@ from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.errors import ReportFault
 from receipt_pipeline.core.failure_points import install_plan, remove_plan
 from receipt_pipeline.core.reasons import REPORT_BUSY, REPORT_UNREADABLE, STORAGE_FULL
-from receipt_pipeline.drill.plan import DrillFault, Fault, Plan, PlannedFault
+from receipt_pipeline.drill.failure_plan import DrillFault, Fault, Plan, PlannedFault
 from receipt_pipeline_tests.builders import an_accepted_job
 from receipt_pipeline_tests.crash.talking_child import CHILD_S_MAX, child, end, hear, tell
 

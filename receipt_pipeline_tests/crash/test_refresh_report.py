@@ -16,7 +16,7 @@ from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.ledger.journal import EventKind, append_event
-from receipt_pipeline.ledger.tables import jobs
+from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline_tests.builders import a_claimed_job, an_accepted_job
 from receipt_pipeline_tests.crash.talking_child import CHILD_S_MAX, child, end, hear
 from receipt_pipeline_tests.fakes.accounted_home import an_accountant

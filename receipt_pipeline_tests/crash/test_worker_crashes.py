@@ -14,8 +14,8 @@ from sqlalchemy import func, select
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.journal import EventKind
-from receipt_pipeline.ledger.tables import events
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.ledger.schema.jobs import events
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.crash.worker_process import WorkerOrder, run_worker, start_worker
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

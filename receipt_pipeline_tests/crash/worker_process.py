@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from receipt_pipeline.core.failure_points import install_plan
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
-from receipt_pipeline.objects.store import LocalObjectStore
-from receipt_pipeline.worker.claim_loop import Worker, work_group
+from receipt_pipeline.objects.local_store import LocalObjectStore
+from receipt_pipeline.worker.loop import Worker, work_group
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
 from receipt_pipeline_tests.fork_server import fork_server

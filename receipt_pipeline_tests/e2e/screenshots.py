@@ -18,11 +18,11 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
+from receipt_pipeline.app.facade import Services, open_services
 from receipt_pipeline.core.canonical import digest_of_bytes
-from receipt_pipeline.core.envelope import BATCH_CONTRACT
-from receipt_pipeline.defs.hosting import Hosted, ask, hosted
-from receipt_pipeline.home import Services, open_services
+from receipt_pipeline.core.request import BATCH_CONTRACT
 from receipt_pipeline.ledger.engine import open_ledger
+from receipt_pipeline.runtime.supervisor import Hosted, ask, hosted
 from receipt_pipeline.settings import read_settings
 from receipt_pipeline.training.draw_receipts import draw_receipt
 from receipt_pipeline_tests.chromium import find_chromium
@@ -107,7 +107,7 @@ def _lose_one_object(services: Services) -> None:
     with services.ledger.reading() as tx:
         from sqlalchemy import select
 
-        from receipt_pipeline.ledger.tables import jobs
+        from receipt_pipeline.ledger.schema.jobs import jobs
 
         key = tx.scalar(select(jobs.c.result_key).where(jobs.c.result_key.is_not(None)).limit(1))
     services.objects.delete(str(key))

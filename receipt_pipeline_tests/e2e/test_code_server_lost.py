@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.core.job_lifecycle import TERMINAL_STATES
-from receipt_pipeline.defs import code_server
-from receipt_pipeline.defs.hosting import Hosted, hosted
-from receipt_pipeline.home import open_services
+from receipt_pipeline.app.facade import open_services
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES
+from receipt_pipeline.runtime import supervisor as code_server
+from receipt_pipeline.runtime.supervisor import Hosted, hosted
 from receipt_pipeline.settings import read_settings
 from receipt_pipeline_tests.e2e.command import processes_of
 

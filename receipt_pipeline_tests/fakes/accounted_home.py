@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
+from receipt_pipeline.core.attempts import FailureClass
+from receipt_pipeline.core.items import Decision, ItemOutcome
 from receipt_pipeline.core.reasons import RESULT_MISSING, UPLOAD_FAILED
-from receipt_pipeline.core.retries import FailureClass
 from receipt_pipeline.effects.consume import consume_due, receive_event
+from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import deliver
-from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.claim import ClaimedJob
-from receipt_pipeline.ledger.commit import close_without_result
-from receipt_pipeline.ledger.endings import cancel_job, expire_job
 from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
-from receipt_pipeline.ledger.losses import fail_attempt
+from receipt_pipeline.ledger.jobs.cancel import cancel_job, expire_job
+from receipt_pipeline.ledger.jobs.claim import ClaimedJob
+from receipt_pipeline.ledger.jobs.failures import fail_attempt
+from receipt_pipeline.ledger.jobs.publication import close_without_result
 from receipt_pipeline_tests.builders import (
     LIMITS,
     a_claimed_job,

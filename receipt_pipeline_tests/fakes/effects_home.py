@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from receipt_pipeline.core.item_outcome import ItemOutcome
+from receipt_pipeline.core.items import ItemOutcome
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.effects.channels.channel import Channel
-from receipt_pipeline.effects.channels.file_channel import FileChannel
-from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.closing import VerifiedResult
+from receipt_pipeline.effects.channels import Channel, FileChannel
+from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.losses import read_job
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.ledger.jobs.failures import read_job
+from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.builders import LIMITS, a_claimed_job, a_result, finish_items, publish
 
 

@@ -6,17 +6,16 @@ import datetime as dt
 from collections import deque
 from typing import Any
 
+from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.canonical import digest_of_bytes
-from receipt_pipeline.core.envelope import LimitsRequest
 from receipt_pipeline.core.errors import StageFailed
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.item_outcome import ItemOutcome
-from receipt_pipeline.core.leases import FencingToken
+from receipt_pipeline.core.items import ItemClass, ItemOutcome
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE, IDENTITY_MISSING, SCAN_BROKEN
+from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.effects.consume import receive_event
-from receipt_pipeline.ledger.checkpoint import record_refused_write
-from receipt_pipeline.ledger.endings import cancel_job, supersede_job
-from receipt_pipeline.ledger.losses import close_for_identity
+from receipt_pipeline.ledger.jobs.cancel import cancel_job, supersede_job
+from receipt_pipeline.ledger.jobs.checkpoint import record_refused_write
+from receipt_pipeline.ledger.jobs.failures import close_for_identity
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
 from receipt_pipeline.reconciliation.repair import reconcile_ledger
 from receipt_pipeline.reconciliation.retention import expire_results

@@ -9,8 +9,14 @@ from enum import StrEnum
 
 from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.core.reasons import OBJECT_UNREADABLE, UPLOAD_FAILED
-from receipt_pipeline.objects.outcomes import CopyOutcome, ObjectEntry, ObjectStat, PutOutcome
-from receipt_pipeline.objects.store import ObjectStore, PutKind
+from receipt_pipeline.objects.store import (
+    CopyOutcome,
+    ObjectEntry,
+    ObjectStat,
+    ObjectStore,
+    PutKind,
+    PutOutcome,
+)
 
 
 class PutFault(StrEnum):

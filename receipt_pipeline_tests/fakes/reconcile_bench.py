@@ -10,24 +10,23 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import select
 
-from receipt_pipeline.core.check_outcome import CheckOutcome
+from receipt_pipeline.core.attempts import FailureClass
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import WORKER_LOST
-from receipt_pipeline.core.retries import FailureClass
-from receipt_pipeline.effects.channels.channel import Channel
-from receipt_pipeline.effects.channels.file_channel import FileChannel
+from receipt_pipeline.effects.channels import Channel, FileChannel
 from receipt_pipeline.effects.consume import consume_due
+from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import deliver
-from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger import effect_tables
-from receipt_pipeline.ledger.checkpoint import pass_boundary
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.losses import fail_attempt
-from receipt_pipeline.ledger.tables import jobs, metadata
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.ledger.invariants.invariant import CheckOutcome
+from receipt_pipeline.ledger.jobs.checkpoint import pass_boundary
+from receipt_pipeline.ledger.jobs.failures import fail_attempt
+from receipt_pipeline.ledger.schema import effects as effect_tables
+from receipt_pipeline.ledger.schema.jobs import jobs, metadata
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.reconciliation.checks import CHECKS
+from receipt_pipeline.reconciliation.context import Reconciler
 from receipt_pipeline.reconciliation.repair import reconcile
-from receipt_pipeline.reconciliation.services import Reconciler
 from receipt_pipeline_tests.builders import claimed
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

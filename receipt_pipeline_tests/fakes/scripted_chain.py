@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from receipt_pipeline.core.canonical import digest_of_bytes
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
-from receipt_pipeline.core.submitted import Submitted
+from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome, Submitted
 
 Answer = ItemOutcome | Exception | Callable[[], ItemOutcome]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from receipt_pipeline.core.effect_protocols import Capability
+from receipt_pipeline.core.effects import Capability
 from receipt_pipeline.core.reasons import NOTIFICATION_FAILED, NOTIFICATION_UNKNOWN
-from receipt_pipeline.effects.channels.channel import OutgoingMessage, SendFailed, SendUnknown
+from receipt_pipeline.effects.channels import OutgoingMessage, SendFailed, SendUnknown
 
 
 class SenderKilled(BaseException):

@@ -13,11 +13,12 @@ from receipt_pipeline.core.failure_points import install_plan, remove_plan
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.result_document import ResultDocument, parse_result
-from receipt_pipeline.ledger import effect_tables, tables
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.schema import effects as effect_tables
+from receipt_pipeline.ledger.schema import jobs as tables
 from receipt_pipeline.objects.store import scan_key
-from receipt_pipeline.worker.claim_loop import Worker, work_group
-from receipt_pipeline.worker.equipment import Classifier, JobLine
+from receipt_pipeline.worker.context import Classifier, JobLine
+from receipt_pipeline.worker.loop import Worker, work_group
 from receipt_pipeline_tests.builders import RELEASE, TENANT, a_request, an_accepted_job, approve
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

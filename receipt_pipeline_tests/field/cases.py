@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from receipt_pipeline.accounting.report_document import report_document
+from receipt_pipeline.accounting.report import report_document
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.intake.copying import FolderScans
-from receipt_pipeline.intake.delivery import Arrival, Delivered, deliver
-from receipt_pipeline.intake.services import Intake
-from receipt_pipeline.ledger.effect_tables import review_tasks
+from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.scans import FolderScans
+from receipt_pipeline.intake.submission import Arrival, Delivered, deliver
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.schema.effects import review_tasks
 from receipt_pipeline.objects.store import scan_key
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench

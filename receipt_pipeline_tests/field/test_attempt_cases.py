@@ -12,14 +12,14 @@ import pytest
 
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import StageFailed
-from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
+from receipt_pipeline.core.items import Decision, ItemOutcome
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
 from receipt_pipeline.intake.retry import retry_unresolved
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.losses import lose_lease
-from receipt_pipeline.worker.unchanged import outcome_of
+from receipt_pipeline.ledger.jobs.failures import lose_lease
+from receipt_pipeline.worker.items import outcome_of
 from receipt_pipeline_tests.builders import RELEASE, TENANT, approve
 from receipt_pipeline_tests.fakes.failing_objects import PutFault
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.intake.inbox import sweep_inbox
+from receipt_pipeline.intake.inbox.sweep import sweep_inbox
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
@@ -143,7 +143,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
         return opened(path, flags, mode, dir_fd=dir_fd)
 
     with monkeypatch.context() as patched:
-        patched.setattr("receipt_pipeline.intake.paths.os.open", refuse)
+        patched.setattr("receipt_pipeline.intake.scans.os.open", refuse)
         yield
 
 

@@ -20,21 +20,21 @@ from sqlalchemy import select
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.query import read_published
-from receipt_pipeline.accounting.report_document import report_document
+from receipt_pipeline.accounting.report import report_document
 from receipt_pipeline.core.canonical import digest_of_bytes
-from receipt_pipeline.core.envelope import JOB_CONTRACT, ItemRequest, JobRequest
 from receipt_pipeline.core.failure_points import install_plan, remove_plan
-from receipt_pipeline.core.item_outcome import Decision
-from receipt_pipeline.drill.plan import Fault, Plan, PlannedFault
+from receipt_pipeline.core.items import Decision
+from receipt_pipeline.core.request import JOB_CONTRACT, ItemRequest, JobRequest
+from receipt_pipeline.drill.failure_plan import Fault, Plan, PlannedFault
 from receipt_pipeline.effects.consume import consume_due, receive_event
+from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import deliver
-from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary
-from receipt_pipeline.ledger.effect_tables import consumed, investigations, quarantine, review_tasks
-from receipt_pipeline.ledger.endings import expire_job
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.jobs.cancel import expire_job
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.schema.effects import consumed, investigations, quarantine, review_tasks
 from receipt_pipeline.reconciliation.checks import CHECKS
-from receipt_pipeline.reconciliation.services import Reconciler
+from receipt_pipeline.reconciliation.context import Reconciler
 from receipt_pipeline_tests.builders import (
     LIMITS,
     a_result,

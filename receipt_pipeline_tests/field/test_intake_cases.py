@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.intake.delivery import Delivered
-from receipt_pipeline.intake.inbox import sweep_inbox
-from receipt_pipeline.intake.services import Intake
+from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.inbox.sweep import sweep_inbox
+from receipt_pipeline.intake.submission import Delivered
 from receipt_pipeline.objects.store import scan_key
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

@@ -16,8 +16,7 @@ from receipt_pipeline.chain.revisions import chain_named
 from receipt_pipeline.chain.values import Reading, ReceiptFields
 from receipt_pipeline.core.errors import ScanRejected
 from receipt_pipeline.core.money import Money
-from receipt_pipeline.evaluation.score_fields import normalised_value
-from receipt_pipeline.evaluation.strict_fields import strict_fields
+from receipt_pipeline.evaluation.fields import normalised_value, strict_fields
 from receipt_pipeline_tests.printed_receipt import reading_of
 
 pytestmark = pytest.mark.field

@@ -14,8 +14,7 @@ from receipt_pipeline.chain.ocr import RapidOcrEngine
 from receipt_pipeline.chain.ocr_models import place_models
 from receipt_pipeline.chain.release import load_chain, shipped_releases
 from receipt_pipeline.chain.stages import Chain
-from receipt_pipeline.core.item_outcome import ItemOutcome
-from receipt_pipeline.core.submitted import Submitted
+from receipt_pipeline.core.items import ItemOutcome, Submitted
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain

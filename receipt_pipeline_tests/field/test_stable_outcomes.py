@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from receipt_pipeline.chain.release import shipped_releases
-from receipt_pipeline.evaluation.risk_pictures import LabelledScan, judge_scans, read_labelled_scans
+from receipt_pipeline.evaluation.scans import LabelledScan, judge_scans, read_labelled_scans
 from receipt_pipeline_tests.suite_results import PROJECT
 
 pytestmark = [pytest.mark.field, pytest.mark.slow]

@@ -14,11 +14,11 @@ import pytest
 from sqlalchemy import func, select
 
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.ledger.endings import cancel_job
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.journal import EventKind
+from receipt_pipeline.ledger.schema.jobs import events
 from receipt_pipeline.ledger.status import read_status
-from receipt_pipeline.ledger.tables import events
 from receipt_pipeline_tests.crash.worker_process import WorkerOrder, run_worker, start_worker
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain, invocations_in

@@ -11,18 +11,18 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from receipt_pipeline import home as home_room
+from receipt_pipeline.app import facade as home_room
+from receipt_pipeline.app.context import Chains
+from receipt_pipeline.app.facade import Services
+from receipt_pipeline.app.setup import set_up_releases
 from receipt_pipeline.chain.release import shipped_releases
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.defs.resources import ReceiptServices
 from receipt_pipeline.defs.waves import IN_MEMORY, WAVE_TAG, classify_wave
-from receipt_pipeline.home import Services
-from receipt_pipeline.intake.releases import set_up_releases
 from receipt_pipeline.ledger.engine import open_ledger
-from receipt_pipeline.ledger.tables import waves
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.ledger.schema.jobs import waves
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.settings import read_settings
-from receipt_pipeline.wiring import Chains
 from receipt_pipeline_tests.builders import CALLER, TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench

@@ -8,9 +8,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from receipt_pipeline.app.facade import CHECK_ASSETS
 from receipt_pipeline.defs.assets import ALL_ASSETS
 from receipt_pipeline.defs.checks import ALL_CHECKS, OFFENDERS_SHOWN_MAX
-from receipt_pipeline.home import CHECK_ASSETS
 from receipt_pipeline_tests.fakes.reconcile_bench import job_of
 from receipt_pipeline_tests.orchestration.breakages import BREAKAGES
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome

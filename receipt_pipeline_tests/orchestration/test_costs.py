@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select
 
-from receipt_pipeline.ledger.effect_tables import deliveries
-from receipt_pipeline.ledger.tables import attempts, events, items, jobs
+from receipt_pipeline.ledger.schema.effects import deliveries
+from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
 
 

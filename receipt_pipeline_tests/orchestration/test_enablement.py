@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from receipt_pipeline.app.operations import FIRST_QUOTA_ITEMS
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
-from receipt_pipeline.home.operations import FIRST_QUOTA_ITEMS
 from receipt_pipeline_tests.builders import CALLER, TENANT
 from receipt_pipeline_tests.intake_home import as_bytes, job_document
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome

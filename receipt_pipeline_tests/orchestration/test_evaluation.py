@@ -8,11 +8,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from receipt_pipeline.app.facade import evaluations as room
 from receipt_pipeline.core.errors import InputRefused, NotAllowed
 from receipt_pipeline.defs.evaluation import chain_evaluation, release_no_worse
-from receipt_pipeline.home import evaluations as room
 from receipt_pipeline.ledger.journal import EventKind
-from receipt_pipeline.ledger.tables import events
+from receipt_pipeline.ledger.schema.jobs import events
 from receipt_pipeline_tests.builders import CALLER
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home

@@ -15,11 +15,11 @@ import dagster as dg
 import pytest
 from PIL import Image, ImageDraw
 
+from receipt_pipeline.app.facade import Services, open_services
 from receipt_pipeline.core.canonical import digest_of
-from receipt_pipeline.defs.rounds import Rounds
-from receipt_pipeline.drill.plan import Fault, PlannedFault, plan_text
-from receipt_pipeline.home import Services, open_services
-from receipt_pipeline.ledger import tables
+from receipt_pipeline.defs.local_runner import Rounds
+from receipt_pipeline.drill.failure_plan import Fault, PlannedFault, plan_text
+from receipt_pipeline.ledger.schema import jobs as tables
 from receipt_pipeline.settings import read_settings
 from receipt_pipeline_tests.intake_home import as_bytes, hex_digest
 

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from receipt_pipeline.accounting.page import QUERIES
-from receipt_pipeline.home import Services
+from receipt_pipeline.app.facade import Services
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
 
 
@@ -76,8 +76,8 @@ def test_what_is_open_comes_first_with_its_job_and_what_may_be_done(opened: Open
 def test_what_a_caller_wrote_is_text_on_the_page_and_never_markup(opened: OpenedHome) -> None:
     with opened.services.ledger.transaction() as tx:
         from receipt_pipeline.core.alerts import AlertKind
-        from receipt_pipeline.ledger.alerts import raise_alert
-        from receipt_pipeline.ledger.findings_alerts import AlertFinding
+        from receipt_pipeline.ledger.effects.alerts import raise_alert
+        from receipt_pipeline.ledger.invariants.alerts import AlertFinding
 
         raise_alert(tx, AlertFinding(AlertKind.TEST, "<script>alert(1)</script>", None, {}))
     text, _ = page_of(opened.services)

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from receipt_pipeline.app.context import Chains
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.core.failure_points import remove_plan
 from receipt_pipeline.core.reasons import DRILL_FAILED_HERE
@@ -20,9 +21,9 @@ from receipt_pipeline.defs.sensors import (
     submissions_sensor,
 )
 from receipt_pipeline.defs.waves import WAVE_TAG
-from receipt_pipeline.drill.plan import Fault, PlannedFault, install_from, plan_text
-from receipt_pipeline.ledger import effect_tables, tables
-from receipt_pipeline.wiring import Chains
+from receipt_pipeline.drill.failure_plan import Fault, PlannedFault, install_from, plan_text
+from receipt_pipeline.ledger.schema import effects as effect_tables
+from receipt_pipeline.ledger.schema import jobs as tables
 from receipt_pipeline_tests.builders import RELEASE, TENANT, approve, claimed
 from receipt_pipeline_tests.intake_home import as_bytes, job_document
 from receipt_pipeline_tests.orchestration.conftest import OpenHome

@@ -12,8 +12,13 @@ from typing import Any
 from sqlalchemy import literal_column, or_
 
 from receipt_pipeline.effects import consume, deliver
-from receipt_pipeline.ledger import checkpoint, claim, closing, commit, endings, losses, settlement
-from receipt_pipeline.ledger.tables import jobs
+from receipt_pipeline.ledger.jobs import cancel as endings
+from receipt_pipeline.ledger.jobs import checkpoint, claim
+from receipt_pipeline.ledger.jobs import failures as losses
+from receipt_pipeline.ledger.jobs import finalize as closing
+from receipt_pipeline.ledger.jobs import finalize as settlement
+from receipt_pipeline.ledger.jobs import publication as commit
+from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.worker import publish
 
 EPOCH_GUARD = "        .where(jobs.c.lease_epoch == token.lease_epoch)\n"

@@ -14,20 +14,20 @@ from receipt_pipeline.accounting import export
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.alerts import AlertKind
-from receipt_pipeline.core.item_outcome import Decision
-from receipt_pipeline.core.leases import FencingToken
+from receipt_pipeline.core.attempts import FencingToken
+from receipt_pipeline.core.items import Decision
 from receipt_pipeline.effects.consume import receive_event
-from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.alerts import record_alert_delivery, record_alerts
-from receipt_pipeline.ledger.checkpoint import record_refused_write
-from receipt_pipeline.ledger.endings import cancel_job, expire_job
+from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.ledger.effects.alerts import record_alert_delivery, record_alerts
+from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_first_checks, record_object_check
+from receipt_pipeline.ledger.effects.retention import forget_diagnostics, record_purged
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
-from receipt_pipeline.ledger.findings_alerts import AlertFinding
+from receipt_pipeline.ledger.invariants.alerts import AlertFinding
 from receipt_pipeline.ledger.investigations import InvestigationKind
-from receipt_pipeline.ledger.object_records import ObjectOutcome, record_first_checks, record_object_check
-from receipt_pipeline.ledger.retention import forget_diagnostics, record_purged
+from receipt_pipeline.ledger.jobs.cancel import cancel_job, expire_job
+from receipt_pipeline.ledger.jobs.checkpoint import record_refused_write
+from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.ledger.submissions import SubmissionState, open_submission, settle_submission
-from receipt_pipeline.ledger.tables import jobs
 from receipt_pipeline_tests.builders import (
     LIMITS,
     a_claimed_job,

@@ -12,8 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from receipt_pipeline.core.canonical import canonical_json, digest_of
-from receipt_pipeline.core.effect_lifecycle import EffectDemand
-from receipt_pipeline.core.envelope import (
+from receipt_pipeline.core.effects import EffectDemand
+from receipt_pipeline.core.request import (
     JOB_CONTRACT,
     ItemRequest,
     JobRequest,

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from receipt_pipeline.core.envelope import LimitsRequest
+from receipt_pipeline.core.attempts import FailureClass, FencingToken
 from receipt_pipeline.core.errors import LeaseLost, NotAllowed
-from receipt_pipeline.core.item_classes import KEPT_CLASSES
-from receipt_pipeline.core.job_lifecycle import HELD_PHASES, TERMINAL_STATES, CloseCause, JobState
-from receipt_pipeline.core.leases import FencingToken
+from receipt_pipeline.core.items import KEPT_CLASSES
+from receipt_pipeline.core.lifecycle import HELD_PHASES, TERMINAL_STATES, CloseCause, JobState
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import (
     ENGINE_OCR_UNAVAILABLE,
@@ -22,15 +21,14 @@ from receipt_pipeline.core.reasons import (
     UPLOAD_UNKNOWN,
     Reason,
 )
-from receipt_pipeline.core.retries import FailureClass
-from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary
-from receipt_pipeline.ledger.claim import AttemptKind, ClaimedJob, claim_job, renew_lease
-from receipt_pipeline.ledger.commit import close_without_result, overtake_own_items
-from receipt_pipeline.ledger.endings import cancel_job, expire_job, overrun_job
+from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction, open_ledger
-from receipt_pipeline.ledger.held_jobs import release_held
-from receipt_pipeline.ledger.losses import fail_attempt, lose_lease, yield_job
-from receipt_pipeline.ledger.tables import items
+from receipt_pipeline.ledger.jobs.cancel import cancel_job, expire_job, overrun_job
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.claim import AttemptKind, ClaimedJob, claim_job, renew_lease
+from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, release_held, yield_job
+from receipt_pipeline.ledger.jobs.publication import close_without_result, overtake_own_items
+from receipt_pipeline.ledger.schema.jobs import items
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
     all_rows,

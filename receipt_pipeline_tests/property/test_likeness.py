@@ -16,7 +16,7 @@ from receipt_pipeline.chain.likeness import (
     numbers_shared,
 )
 from receipt_pipeline.chain.values import ReceiptFields
-from receipt_pipeline.core.submitted import EarlierItem
+from receipt_pipeline.core.items import EarlierItem
 
 NO_FIELDS = ReceiptFields(merchant=None, date=None, total=None)
 # Few numbers and short sketches, so that every share of them comes up.

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from receipt_pipeline.core.envelope import JOB_CONTRACT, ItemRequest, JobRequest
 from receipt_pipeline.core.errors import InputRefused
+from receipt_pipeline.core.request import JOB_CONTRACT, ItemRequest, JobRequest
 from receipt_pipeline.intake.manifest import MANIFEST_SUFFIXES, Batch, parse_document
-from receipt_pipeline.intake.paths import confined_parts
+from receipt_pipeline.intake.scans import confined_parts
 
 words = st.text(
     st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_categories=("C", "Z")),

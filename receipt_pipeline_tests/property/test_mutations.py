@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from receipt_pipeline.drill.invariants import INVARIANTS
-from receipt_pipeline.drill.simulation import simulate_seed
-from receipt_pipeline.drill.simulation_search import this_process_bench
+from receipt_pipeline_tests.chaos.oracle.records import INVARIANTS
+from receipt_pipeline_tests.chaos.simulator.search import this_process_bench
+from receipt_pipeline_tests.chaos.simulator.seed import simulate_seed
 from receipt_pipeline_tests.property.mutations import MUTATIONS, Mutation, installed
 from receipt_pipeline_tests.suite_results import PROJECT
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from receipt_pipeline.drill.invariants import INVARIANTS
-from receipt_pipeline.drill.simulation import finish, installed_plan, simulate_seed
-from receipt_pipeline.drill.simulation_actors import cancel, order, populate
-from receipt_pipeline.drill.simulation_dice import MISHAPS, Dice, Mishap, Place
-from receipt_pipeline.drill.simulation_search import shortest_story, simulate, story, this_process_bench
-from receipt_pipeline.drill.simulation_world import World
+from receipt_pipeline_tests.chaos.oracle.records import INVARIANTS
+from receipt_pipeline_tests.chaos.simulator.actors import cancel, order, populate
+from receipt_pipeline_tests.chaos.simulator.faults import MISHAPS, Dice, Mishap, Place
+from receipt_pipeline_tests.chaos.simulator.harness import World
+from receipt_pipeline_tests.chaos.simulator.search import shortest_story, simulate, story, this_process_bench
+from receipt_pipeline_tests.chaos.simulator.seed import finish, installed_plan, simulate_seed
 from receipt_pipeline_tests.property.mutations import MUTATIONS, installed
 from receipt_pipeline_tests.suite_results import PROJECT
 

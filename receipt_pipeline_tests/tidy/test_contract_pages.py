@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from receipt_pipeline.core.completion_contract import COMPLETION_CONTRACTS
-from receipt_pipeline.core.effect_protocols import MEANING_OF_CAPABILITY, MEANING_WHEN_UNKNOWN, WHEN_UNKNOWN
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.job_lifecycle import TerminalClass
-from receipt_pipeline.core.retries import FAILURE_RULES, FailureClass
+from receipt_pipeline.core.attempts import FAILURE_RULES, FailureClass
+from receipt_pipeline.core.completion import COMPLETION_CONTRACTS
+from receipt_pipeline.core.effects import MEANING_OF_CAPABILITY, MEANING_WHEN_UNKNOWN, WHEN_UNKNOWN
+from receipt_pipeline.core.items import ItemClass
+from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline_tests.suite_results import PROJECT
 from receipt_pipeline_tests.tidy.write_contracts import AT_BOUND, PAGES
 

@@ -10,10 +10,10 @@ import pytest
 from typer.main import get_command
 
 from receipt_pipeline.cli.main import app
-from receipt_pipeline.core.effect_protocols import EFFECT_PROTOCOLS
-from receipt_pipeline.core.job_lifecycle import JOB_TRANSITIONS, TerminalClass
-from receipt_pipeline.ledger.effect_tables import effects
-from receipt_pipeline.ledger.tables import metadata
+from receipt_pipeline.core.effects import EFFECT_PROTOCOLS
+from receipt_pipeline.core.lifecycle import JOB_TRANSITIONS, TerminalClass
+from receipt_pipeline.ledger.schema.effects import effects
+from receipt_pipeline.ledger.schema.jobs import metadata
 from receipt_pipeline_tests.suite_results import PROJECT
 from receipt_pipeline_tests.tidy.tracked import text_of, tracked_files
 

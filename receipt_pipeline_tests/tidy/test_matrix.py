@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from receipt_pipeline.cli.main import app
 from receipt_pipeline.core.failure_points import BOUNDARIES, POINTS
-from receipt_pipeline.drill.matrix_cells import (
+from receipt_pipeline_tests.chaos.crash_matrix.cells import (
     DAGSTER_SAMPLE,
     MEANINGS,
     CellFault,
@@ -19,10 +19,10 @@ from receipt_pipeline.drill.matrix_cells import (
     points_of,
     why_not,
 )
-from receipt_pipeline.drill.matrix_conduct import PLAYED
-from receipt_pipeline.drill.matrix_steps import STEPS
-from receipt_pipeline.drill.matrix_stories import STORIES
-from receipt_pipeline_tests.matrix_on_both import BEGINS, ENDS, PAGE
+from receipt_pipeline_tests.chaos.crash_matrix.runner import PLAYED
+from receipt_pipeline_tests.chaos.crash_matrix.scenarios import STORIES
+from receipt_pipeline_tests.chaos.crash_matrix.steps import STEPS
+from receipt_pipeline_tests.chaos.matrix_on_both import BEGINS, ENDS, PAGE
 from receipt_pipeline_tests.tidy.tracked import text_of
 
 

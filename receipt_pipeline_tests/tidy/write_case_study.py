@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from receipt_pipeline.core.envelope import LimitsRequest
 from receipt_pipeline.core.receipt_text import render_consequence, render_receipt
+from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import open_ledger
+from receipt_pipeline.ledger.schema.jobs import events, refused_writes
 from receipt_pipeline.ledger.status import read_status
-from receipt_pipeline.ledger.tables import events, refused_writes
 from receipt_pipeline.reconciliation.repair import reconcile_ledger
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench

@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
-from receipt_pipeline.core.completion_contract import COMPLETION_CONTRACTS, CompletionContract
-from receipt_pipeline.core.effect_lifecycle import EFFECT_TRANSITIONS, EffectState
-from receipt_pipeline.core.effect_protocols import (
+from receipt_pipeline.core.attempts import FAILURE_RULES, AtBound
+from receipt_pipeline.core.audiences import FIELDS, ROLES_OF_AUDIENCE
+from receipt_pipeline.core.completion import COMPLETION_CONTRACTS, CompletionContract
+from receipt_pipeline.core.effects import (
     EFFECT_PROTOCOLS,
+    EFFECT_TRANSITIONS,
     MEANING_OF_CAPABILITY,
     MEANING_WHEN_UNKNOWN,
     WHEN_UNKNOWN,
+    EffectState,
 )
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.core.receipt_audiences import FIELDS, ROLES_OF_AUDIENCE
-from receipt_pipeline.core.retries import FAILURE_RULES, AtBound
 from receipt_pipeline_tests.suite_results import PROJECT
 
 WRITTEN = "by `python -m receipt_pipeline_tests.tidy.write_contracts`."
@@ -53,7 +54,7 @@ def effects_text() -> str:
     lines = [
         "# Effects",
         "",
-        f"Written from `receipt_pipeline/core/effect_protocols.py` {WRITTEN}",
+        f"Written from `receipt_pipeline/core/effects.py` {WRITTEN}",
         "The code decides by the same table, and the tests take their cases from it. An effect is a",
         "consequence outside the transaction that wants it. No answer of a provider closes a job: a job",
         "closes on a result object that was read back.",
@@ -126,7 +127,7 @@ def failures_text() -> str:
     lines = [
         "# Failures",
         "",
-        f"Written from `receipt_pipeline/core/retries.py` {WRITTEN}",
+        f"Written from `receipt_pipeline/core/attempts.py` {WRITTEN}",
         "",
         *table(
             "class | what is known | the product | budget | at its bound",
@@ -161,7 +162,7 @@ def completion_text() -> str:
     lines = [
         "# Completion",
         "",
-        f"Written from `receipt_pipeline/core/completion_contract.py` {WRITTEN}",
+        f"Written from `receipt_pipeline/core/completion.py` {WRITTEN}",
         "Closing loads this table; `receipts status JOB` shows its line of one job.",
     ]
     for contract in COMPLETION_CONTRACTS.values():

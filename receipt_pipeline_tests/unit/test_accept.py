@@ -15,17 +15,17 @@ from receipt_pipeline.core.canonical import digest_of, digest_of_bytes, is_diges
 from receipt_pipeline.core.errors import InputRefused, KeyConflict, NotAllowed, ObjectFault
 from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.core.reasons import STORAGE_FULL
-from receipt_pipeline.effects.channels.file_channel import FileChannel
-from receipt_pipeline.effects.services import EffectServices
+from receipt_pipeline.effects.channels import FileChannel
+from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.status_documents import send_status_documents
 from receipt_pipeline.intake import accept as accepting
-from receipt_pipeline.intake import copying
+from receipt_pipeline.intake import scans as copying
 from receipt_pipeline.intake.accept import Acceptance, accept
-from receipt_pipeline.intake.services import Intake
+from receipt_pipeline.intake.context import Intake
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.releases import approve_release, move_alias
+from receipt_pipeline.ledger.schema.jobs import events
 from receipt_pipeline.ledger.status import decision_of, read_status
-from receipt_pipeline.ledger.tables import events
 from receipt_pipeline_tests.builders import CALLER, RELEASE, TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.intake_home import (

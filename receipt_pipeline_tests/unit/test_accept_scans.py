@@ -11,9 +11,9 @@ import pytest
 from receipt_pipeline.core.errors import InputRefused, ObjectFault
 from receipt_pipeline.core.reasons import STORAGE_FULL
 from receipt_pipeline.intake import accept as accepting
-from receipt_pipeline.intake import copying
-from receipt_pipeline.intake.services import Intake
-from receipt_pipeline.ledger.effect_tables import object_refs
+from receipt_pipeline.intake import scans as copying
+from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.ledger.schema.effects import object_refs
 from receipt_pipeline.objects.store import scan_key
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.intake_home import (

@@ -8,7 +8,7 @@ import pytest
 
 from receipt_pipeline.core.alerts import DEFAULT_PHASE_S, AlertThresholds, read_thresholds
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.core.job_lifecycle import Phase
+from receipt_pipeline.core.lifecycle import Phase
 from receipt_pipeline.settings import ALERTS_FILE, read_settings
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.orchestration.opened_home import open_home

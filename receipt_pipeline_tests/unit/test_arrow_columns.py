@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from receipt_pipeline.accounting.arrow_columns import INT64_MAX, MONEY, TYPES, amounts_of, column_of
+from receipt_pipeline.accounting.arrow import INT64_MAX, MONEY, TYPES, amounts_of, column_of
 
 WHOLES = st.none() | st.integers(-INT64_MAX, INT64_MAX)
 

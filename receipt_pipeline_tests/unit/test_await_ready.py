@@ -8,7 +8,7 @@ import pytest
 
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.waves import register_worker, reserve_wave
+from receipt_pipeline.ledger.jobs.waves import register_worker, reserve_wave
 from receipt_pipeline.worker.dispatch import await_ready
 from receipt_pipeline_tests.builders import a_request, an_accepted_job
 

@@ -12,9 +12,11 @@ import pytest
 from receipt_pipeline.core.errors import LedgerUnavailable, NotAllowed, ObjectFault
 from receipt_pipeline.core.principals import Principal
 from receipt_pipeline.core.reasons import LEDGER_UNAVAILABLE, STORAGE_FULL
-from receipt_pipeline.intake import batch as batches
-from receipt_pipeline.intake.copying import FolderScans, PassEnded
-from receipt_pipeline.intake.delivery import (
+from receipt_pipeline.intake import submission as batches
+from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.manifest import parse_document
+from receipt_pipeline.intake.scans import FolderScans, PassEnded
+from receipt_pipeline.intake.submission import (
     Arrival,
     Delivered,
     deliver,
@@ -23,8 +25,6 @@ from receipt_pipeline.intake.delivery import (
     settle,
     take_in,
 )
-from receipt_pipeline.intake.manifest import parse_document
-from receipt_pipeline.intake.services import Intake
 from receipt_pipeline.ledger.submissions import list_submissions
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.intake_home import (

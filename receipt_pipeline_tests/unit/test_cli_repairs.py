@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from receipt_pipeline.cli import answers, jobs, repairs
 from receipt_pipeline.cli.main import app
-from receipt_pipeline.core.item_outcome import ItemOutcome
-from receipt_pipeline.ledger.tables import submissions
+from receipt_pipeline.core.items import ItemOutcome
+from receipt_pipeline.ledger.schema.jobs import submissions
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain

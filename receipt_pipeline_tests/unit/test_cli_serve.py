@@ -9,8 +9,8 @@ import pytest
 
 from receipt_pipeline.cli import serve
 from receipt_pipeline.core.errors import PipelineError
-from receipt_pipeline.defs import hosting
-from receipt_pipeline.defs.hosting import Hosted
+from receipt_pipeline.runtime import supervisor as hosting
+from receipt_pipeline.runtime.supervisor import Hosted
 
 LAUNCHED = {"launchRun": {"__typename": "LaunchRunSuccess", "run": {"runId": "run-1"}}}
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.core.effect_protocols import Capability
+from receipt_pipeline.app.context import _channel
+from receipt_pipeline.core.effects import Capability
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.effects.channels.channel import OutgoingMessage, SendFailed, SendUnknown
-from receipt_pipeline.effects.channels.command_channel import CommandChannel
+from receipt_pipeline.effects.channels import CommandChannel, OutgoingMessage, SendFailed, SendUnknown
 from receipt_pipeline.settings import read_settings
-from receipt_pipeline.wiring import _channel
 
 MESSAGE = OutgoingMessage("msg_1", "acme", "job.terminal", 2, {"job_id": "job_1"})
 KEEPS = """

@@ -12,16 +12,17 @@ import pytest
 from sqlalchemy import func, select
 
 from receipt_pipeline.core.canonical import digest_of_bytes
-from receipt_pipeline.core.effect_lifecycle import EffectDemand, EffectKind
+from receipt_pipeline.core.effects import EffectDemand, EffectKind
 from receipt_pipeline.core.errors import InputRefused, ObjectFault
-from receipt_pipeline.core.item_outcome import Decision
+from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.pins import Pins, decision_id
 from receipt_pipeline.core.reasons import EVENT_CONFLICT, EVENT_LATE, OBJECT_UNREADABLE
-from receipt_pipeline.effects.consume import consume_due, receive_event
+from receipt_pipeline.effects.consume import EventOutcome, consume_due, receive_event
+from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import deliver
-from receipt_pipeline.effects.received_event import EventOutcome
-from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.effect_tables import (
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.jobs.cancel import expire_job
+from receipt_pipeline.ledger.schema.effects import (
     consumed,
     deliveries,
     effects,
@@ -29,9 +30,7 @@ from receipt_pipeline.ledger.effect_tables import (
     quarantine,
     review_tasks,
 )
-from receipt_pipeline.ledger.endings import expire_job
-from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.tables import events, items
+from receipt_pipeline.ledger.schema.jobs import events, items
 from receipt_pipeline_tests.builders import (
     LIMITS,
     a_claimed_job,

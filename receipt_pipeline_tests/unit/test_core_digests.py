@@ -8,8 +8,7 @@ import inspect
 import pytest
 
 from receipt_pipeline.core.canonical import canonical_json, digest_of, digest_of_bytes, is_digest
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
+from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome
 from receipt_pipeline.core.money import Money
 from receipt_pipeline.core.pins import Pins, Release, decision_id
 

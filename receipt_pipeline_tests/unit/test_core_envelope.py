@@ -7,8 +7,8 @@ import datetime as dt
 
 import pytest
 
-from receipt_pipeline.core.effect_lifecycle import EffectDemand
-from receipt_pipeline.core.envelope import (
+from receipt_pipeline.core.effects import EffectDemand
+from receipt_pipeline.core.request import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_MAX_QUEUE_AGE_S,
     DEFAULT_RESULT_RETENTION_S,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.core.item_classes import KEPT_CLASSES, ItemClass, balances, count_classes
-from receipt_pipeline.core.job_lifecycle import (
+from receipt_pipeline.core.items import KEPT_CLASSES, ItemClass, balances, count_classes
+from receipt_pipeline.core.lifecycle import (
     HELD_PHASES,
     JOB_TRANSITIONS,
     TERMINAL_STATES,

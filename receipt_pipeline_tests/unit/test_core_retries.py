@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.core.effect_lifecycle import EFFECT_TRANSITIONS, EffectKind, EffectState
-from receipt_pipeline.core.effect_protocols import EFFECT_PROTOCOLS
+from receipt_pipeline.core.attempts import FAILURE_RULES, FailureClass, retry_delay_s
+from receipt_pipeline.core.effects import EFFECT_PROTOCOLS, EFFECT_TRANSITIONS, EffectKind, EffectState
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.core.failure_points import (
     ALTERATIONS,
@@ -20,7 +20,6 @@ from receipt_pipeline.core.failure_points import (
 )
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.reasons import STALE_LEASE, Remedy
-from receipt_pipeline.core.retries import FAILURE_RULES, FailureClass, retry_delay_s
 
 
 def test_every_failure_class_has_one_rule() -> None:

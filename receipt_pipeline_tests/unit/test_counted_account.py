@@ -11,11 +11,10 @@ import pytest
 from benchmarks import sets_peer
 from receipt_pipeline.accounting.exported import EXPORTED
 from receipt_pipeline.accounting.reported import asking_report
-from receipt_pipeline.core.job_lifecycle import JobState
+from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.ledger import counted_account
-from receipt_pipeline.ledger.counted_account import counted_account_sets
-from receipt_pipeline.ledger.findings_account import AccountSets, account_sets
+from receipt_pipeline.ledger.invariants import account as counted_account
+from receipt_pipeline.ledger.invariants.account import AccountSets, account_sets, counted_account_sets
 
 JOBS = 100
 STATES = ("succeeded", "failed", "expired", "canceled")

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.intake import tabular
+from receipt_pipeline.intake import tables as tabular
 from receipt_pipeline.intake.manifest import Batch, parse_document
 
 A, B = "a" * 64, "b" * 64

@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from receipt_pipeline.accounting.report_document import report_document
-from receipt_pipeline.core.effect_lifecycle import EffectDemand, EffectKind
+from receipt_pipeline.accounting.report import report_document
+from receipt_pipeline.core.effects import EffectDemand, EffectKind
 from receipt_pipeline.core.failure_points import install_plan, remove_plan
 from receipt_pipeline.core.reasons import NOTIFICATION_DROPPED, NOTIFICATION_FAILED
-from receipt_pipeline.drill.plan import Fault, Plan, PlannedFault
-from receipt_pipeline.effects.channels.channel import OutgoingMessage, SendFailed
-from receipt_pipeline.effects.channels.file_channel import FileChannel
+from receipt_pipeline.drill.failure_plan import Fault, Plan, PlannedFault
+from receipt_pipeline.effects.channels import FileChannel, OutgoingMessage, SendFailed
 from receipt_pipeline.effects.consume import consume_due
+from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import DeliverySummary, deliver
-from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.effect_tables import deliveries, effects, outbox
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.tables import events
+from receipt_pipeline.ledger.schema.effects import deliveries, effects, outbox
+from receipt_pipeline.ledger.schema.jobs import events
 from receipt_pipeline_tests.fakes.accounted_home import an_accountant
 from receipt_pipeline_tests.fakes.effects_home import a_stored_success, effects_home, rows_of, the_job
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

@@ -8,8 +8,8 @@ import pytest
 
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.losses import read_job
-from receipt_pipeline.ledger.waves import beat_wave, close_wave, open_waves, wave_jobs
+from receipt_pipeline.ledger.jobs.failures import read_job
+from receipt_pipeline.ledger.jobs.waves import beat_wave, close_wave, open_waves, wave_jobs
 from receipt_pipeline.worker.dispatch import Dispatched, dispatch_waves, plan_groups
 from receipt_pipeline_tests.builders import LIMITS, RELEASE, an_accepted_job, claimed
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from receipt_pipeline.core.errors import InputRefused
+from receipt_pipeline.durable_files import status_path, write_whole
 from receipt_pipeline.effects import status_documents
-from receipt_pipeline.effects.outbox_folder import status_path, write_whole
-from receipt_pipeline.effects.services import EffectServices
+from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
+from receipt_pipeline.ledger.effects.outbox import stale_status_jobs
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.journal import EventKind, append_event
-from receipt_pipeline.ledger.outbox import stale_status_jobs
 from receipt_pipeline_tests.builders import an_accepted_job, claimed, finish_items, publish
 from receipt_pipeline_tests.fakes.effects_home import a_stored_success, effects_home, the_job
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

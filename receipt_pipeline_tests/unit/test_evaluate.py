@@ -10,14 +10,11 @@ import pytest
 
 from receipt_pipeline.chain.bare_text import bare_reading
 from receipt_pipeline.chain.release import shipped_releases
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
+from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome
 from receipt_pipeline.evaluation import evaluate as module
-from receipt_pipeline.evaluation.evaluate import figures_as_text, main
-from receipt_pipeline.evaluation.figures import decision_figures, picture_figures
-from receipt_pipeline.evaluation.risk_measures import auc_interval, roc_auc, share_upper95
-from receipt_pipeline.evaluation.risk_pictures import JudgedScan, LabelledScan, read_labelled_scans
-from receipt_pipeline.evaluation.risk_transcripts import read_transcripts
+from receipt_pipeline.evaluation.evaluate import decision_figures, figures_as_text, main, picture_figures
+from receipt_pipeline.evaluation.risk import auc_interval, roc_auc, share_upper95
+from receipt_pipeline.evaluation.scans import JudgedScan, LabelledScan, read_labelled_scans, read_transcripts
 from receipt_pipeline_tests.suite_results import PROJECT
 
 GENUINE = ("SHOP SDN BHD", "DATE: 14/03/2018", "BOOK RM 25.45", "TOTAL RM 25.45")

@@ -10,15 +10,15 @@ import pytest
 
 from receipt_pipeline.chain.extract import extract_fields
 from receipt_pipeline.evaluation.evaluate_reading import scores_as_text
-from receipt_pipeline.evaluation.score_fields import (
+from receipt_pipeline.evaluation.fields import (
     FieldScore,
     evaluate_fields,
     normalised_value,
     read_amount,
     read_day,
     read_truths,
+    strict_fields,
 )
-from receipt_pipeline.evaluation.strict_fields import strict_fields
 from receipt_pipeline_tests.printed_receipt import reading_of
 
 TRUTH = {"company": "SHOP SDN BHD", "date": "03/04/2018", "address": "NO 1, JALAN SATU", "total": "14.00"}

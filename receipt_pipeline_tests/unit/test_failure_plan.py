@@ -13,9 +13,9 @@ import pytest
 
 from receipt_pipeline.core.errors import InputRefused, NotAllowed
 from receipt_pipeline.core.failure_points import altered, install_plan, point, remove_plan
-from receipt_pipeline.core.item_outcome import Decision
-from receipt_pipeline.defs.drilling import install_plan_of_environment
-from receipt_pipeline.drill.plan import (
+from receipt_pipeline.core.items import Decision
+from receipt_pipeline.defs.local_runner import install_plan_of_environment
+from receipt_pipeline.drill.failure_plan import (
     DrillFault,
     Fault,
     Plan,

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.core.envelope import LimitsRequest
-from receipt_pipeline.core.job_lifecycle import JobState
-from receipt_pipeline.ledger.endings import cancel_job
+from receipt_pipeline.core.lifecycle import JobState
+from receipt_pipeline.core.request import LimitsRequest
+from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_object_check
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.findings_account import AccountSets, account_sets
-from receipt_pipeline.ledger.findings_objects import (
+from receipt_pipeline.ledger.invariants.account import AccountSets, account_sets
+from receipt_pipeline.ledger.invariants.objects import (
     gone_and_altered,
     object_mismatch,
     success_without_object,
 )
-from receipt_pipeline.ledger.object_records import ObjectOutcome, record_object_check
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.reconciliation.repair import reconcile_ledger
 from receipt_pipeline_tests.builders import claimed
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

@@ -10,12 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from receipt_pipeline.core.envelope import LimitsRequest
-from receipt_pipeline.ledger import effect_tables
-from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.findings import orphan_terminals, unowned_investigations
-from receipt_pipeline.ledger.findings_divergence import held_divergence, unheld_divergence
-from receipt_pipeline.ledger.object_records import (
+from receipt_pipeline.core.request import LimitsRequest
+from receipt_pipeline.ledger.effects.objects import (
     ObjectOutcome,
     explained_keys,
     held_keys,
@@ -23,8 +19,12 @@ from receipt_pipeline.ledger.object_records import (
     record_object_check,
     release_holds,
 )
-from receipt_pipeline.ledger.quarantines import hold_divergent
-from receipt_pipeline.ledger.tables import events
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.invariants.objects import held_divergence, unheld_divergence
+from receipt_pipeline.ledger.invariants.records import orphan_terminals, unowned_investigations
+from receipt_pipeline.ledger.jobs.quarantine import hold_divergent
+from receipt_pipeline.ledger.schema import effects as effect_tables
+from receipt_pipeline.ledger.schema.jobs import events
 from receipt_pipeline.reconciliation.compare import compare
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.builders import claimed

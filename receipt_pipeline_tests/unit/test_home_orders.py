@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from receipt_pipeline.app.facade import passes
 from receipt_pipeline.core.errors import NotAllowed, NotFound
-from receipt_pipeline.core.item_outcome import Decision
-from receipt_pipeline.home import passes
-from receipt_pipeline.ledger.consume import make_review_tasks
-from receipt_pipeline.ledger.object_records import hold_objects
-from receipt_pipeline.ledger.scan_holds import COPYING
+from receipt_pipeline.core.items import Decision
+from receipt_pipeline.ledger.effects.consumption import make_review_tasks
+from receipt_pipeline.ledger.effects.objects import COPYING, hold_objects
+from receipt_pipeline.reconciliation.context import Reconciler
 from receipt_pipeline.reconciliation.repair import ReconcileSummary
-from receipt_pipeline.reconciliation.services import Reconciler
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.builders import CALLER
 from receipt_pipeline_tests.conformance.ledger_rows import job_row

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from receipt_pipeline.app.facade import Services
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
-from receipt_pipeline.home import Services
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.orchestration.breakages import BREAKAGES

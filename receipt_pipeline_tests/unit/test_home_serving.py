@@ -15,16 +15,17 @@ import pytest
 from filelock import FileLock
 
 from receipt_pipeline.core.errors import NotAllowed, PipelineError
-from receipt_pipeline.defs import hosting, process_groups
-from receipt_pipeline.defs.hosting import (
+from receipt_pipeline.runtime import processes as process_groups
+from receipt_pipeline.runtime import supervisor as hosting
+from receipt_pipeline.runtime.processes import free_port, stop_group
+from receipt_pipeline.runtime.serving import begin_anew, is_served
+from receipt_pipeline.runtime.supervisor import (
     Hosted,
     dagster_environment,
     end_left_over,
     hosted,
     wait_until_healthy,
 )
-from receipt_pipeline.defs.process_groups import free_port, stop_group
-from receipt_pipeline.home.serving import begin_anew, is_served
 from receipt_pipeline.settings import Settings, read_settings
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]

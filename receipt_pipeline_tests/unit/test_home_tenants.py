@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from receipt_pipeline.app.facade import Services
 from receipt_pipeline.core.alerts import AlertKind
+from receipt_pipeline.core.audiences import ROLES_OF_AUDIENCE, Audience
 from receipt_pipeline.core.errors import NotAllowed, NotFound
 from receipt_pipeline.core.principals import Role
-from receipt_pipeline.core.receipt_audiences import ROLES_OF_AUDIENCE, Audience
-from receipt_pipeline.home import Services
-from receipt_pipeline.ledger.alerts import raise_alert
-from receipt_pipeline.ledger.findings_alerts import AlertFinding
-from receipt_pipeline.objects.keys import set_aside_key
-from receipt_pipeline.worker.claim_loop import work_group
+from receipt_pipeline.ledger.effects.alerts import raise_alert
+from receipt_pipeline.ledger.invariants.alerts import AlertFinding
+from receipt_pipeline.objects.store import set_aside_key
+from receipt_pipeline.worker.loop import work_group
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.intake_home import as_bytes, job_document

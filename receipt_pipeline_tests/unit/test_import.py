@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from receipt_pipeline.cli import opening
 from receipt_pipeline.cli.main import app
 from receipt_pipeline.core.errors import InputRefused, NotAllowed
-from receipt_pipeline.core.older_jobs import CLASS_OF_WORD
+from receipt_pipeline.core.legacy_jobs import CLASS_OF_WORD
 from receipt_pipeline.core.principals import Role
-from receipt_pipeline.ledger.operation_tables import imported_jobs
-from receipt_pipeline.ledger.tables import submission_rows
+from receipt_pipeline.ledger.schema.admin import imported_jobs
+from receipt_pipeline.ledger.schema.jobs import submission_rows
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
@@ -111,11 +111,12 @@ def test_a_file_that_comes_twice_is_taken_over_once(home: OpenedHome, tmp_path: 
 def test_an_import_that_was_ended_half_way_is_completed_by_the_same_command(
     home: OpenedHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("receipt_pipeline.intake.older_jobs.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("receipt_pipeline.intake.legacy_import.ROWS_AT_ONCE", 2)
     path = a_file(tmp_path, *ROWS)
     with monkeypatch.context() as patch:
         patch.setattr(
-            "receipt_pipeline.intake.older_jobs._count", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            "receipt_pipeline.intake.legacy_import._count",
+            lambda *_: (_ for _ in ()).throw(KeyboardInterrupt),
         )
         with pytest.raises(KeyboardInterrupt):
             imported(home, path)
@@ -289,7 +290,7 @@ def test_the_way_back_is_asked_for_twice_and_never_under_running_services(
     asked = CliRunner().invoke(app, ["rollback", "0004", "--json"])
     assert (asked.exit_code, json.loads(asked.stdout)["error"]["code"]) == (2, "FIELD.INVALID.v1")
     with monkeypatch.context() as patch:
-        patch.setattr("receipt_pipeline.home.rollout.is_served", lambda settings: True)
+        patch.setattr("receipt_pipeline.app.rollout.is_served", lambda settings: True)
         served = CliRunner().invoke(app, ["rollback", "0004", "--yes", "--json"])
     assert json.loads(served.stdout)["error"]["code"] == "ROLLBACK.SERVED.v1"
     assert all_rows(home.services.ledger, imported_jobs) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.ledger.operation_tables import imported_jobs
+from receipt_pipeline.ledger.schema.admin import imported_jobs
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.intake.listing import FOLDERS_DEEP_MAX
-from receipt_pipeline.intake.names import REFUSAL_SUFFIX
-from receipt_pipeline.intake.services import Intake
+from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.inbox.listing import FOLDERS_DEEP_MAX, REFUSAL_SUFFIX
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.intake_home import (

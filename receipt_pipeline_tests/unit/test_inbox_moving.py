@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.intake import dropped
-from receipt_pipeline.intake.services import Intake
+from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.inbox import file as dropped
 from receipt_pipeline_tests.intake_home import (
     drop,
     hex_digest,

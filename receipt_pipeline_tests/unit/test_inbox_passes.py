@@ -10,9 +10,9 @@ from filelock import FileLock
 
 from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.core.reasons import STORAGE_FULL
-from receipt_pipeline.intake import moving
-from receipt_pipeline.intake.inbox import sweep_inbox
-from receipt_pipeline.intake.services import Intake
+from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.inbox import moves as moving
+from receipt_pipeline.intake.inbox.sweep import sweep_inbox
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.intake_home import (
     acknowledgements,
@@ -63,7 +63,7 @@ def test_a_pass_killed_between_commit_and_moving_is_finished_by_the_next(
     def killed(*given: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr("receipt_pipeline.intake.dropped.acknowledge", killed)
+    monkeypatch.setattr("receipt_pipeline.intake.inbox.file.acknowledge", killed)
     with pytest.raises(Killed):
         sweep(intake)
     assert "expenses.json" in names_in(place)
@@ -88,7 +88,7 @@ def test_a_loose_scan_whose_pass_was_killed_after_its_acceptance_is_moved_by_the
     def killed(*given: Any, **named: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr("receipt_pipeline.intake.dropped.settle", killed)
+    monkeypatch.setattr("receipt_pipeline.intake.inbox.file.settle", killed)
     with pytest.raises(Killed):
         sweep(intake)
     monkeypatch.undo()

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from receipt_pipeline.app.setup import set_up_releases
 from receipt_pipeline.chain.release import ShippedRelease
 from receipt_pipeline.core.canonical import digest_of
-from receipt_pipeline.intake.releases import set_up_releases
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.releases import alias_head, list_releases, move_alias, retire_release
-from receipt_pipeline.ledger.tables import aliases, events
+from receipt_pipeline.ledger.schema.jobs import aliases, events
 from receipt_pipeline_tests.builders import RELEASE
 
 OLD = ShippedRelease(

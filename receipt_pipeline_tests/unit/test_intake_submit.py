@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.intake.copying import read_one_scan
-from receipt_pipeline.intake.services import Intake
+from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.scans import read_one_scan
 from receipt_pipeline.intake.submit import submit_paths
 from receipt_pipeline_tests.intake_home import (
     PRINCIPAL,

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageEnhance, ImageFont
 from receipt_pipeline.chain.extract import extract_fields
 from receipt_pipeline.chain.likeness import ScanPrint, first_alike, print_of
 from receipt_pipeline.chain.values import DecodedScan, Page, Reading, ReceiptFields, TextLine
-from receipt_pipeline.core.submitted import EarlierItem
+from receipt_pipeline.core.items import EarlierItem
 
 FIRST = [
     "LUMBUNG PADI SDN BHD",

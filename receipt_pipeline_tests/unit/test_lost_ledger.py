@@ -9,14 +9,14 @@ import pytest
 from filelock import FileLock
 from typer.testing import CliRunner
 
+from receipt_pipeline.app.context import look_for_lost_ledger, open_rooms
+from receipt_pipeline.app.facade import Services
 from receipt_pipeline.cli.main import app
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import LedgerUnavailable, NotAllowed
 from receipt_pipeline.defs.resources import ReceiptServices
-from receipt_pipeline.home import Services
-from receipt_pipeline.home.serving import begin_anew
+from receipt_pipeline.runtime.serving import begin_anew
 from receipt_pipeline.settings import Settings, read_settings
-from receipt_pipeline.wiring import look_for_lost_ledger, open_rooms
 from receipt_pipeline_tests.intake_home import as_bytes, job_document
 
 IMAGE = digest_of("image")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.core.envelope import JobRequest
 from receipt_pipeline.core.errors import InputRefused
+from receipt_pipeline.core.request import JobRequest
 from receipt_pipeline.intake import manifest, strict_json
 from receipt_pipeline.intake.manifest import Batch, parse_document
 

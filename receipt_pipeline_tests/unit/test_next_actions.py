@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from receipt_pipeline.core.item_classes import ItemClass, count_classes
-from receipt_pipeline.core.job_lifecycle import (
+from receipt_pipeline.core.items import ItemClass, count_classes
+from receipt_pipeline.core.lifecycle import (
     CloseCause,
     JobState,
     Phase,
@@ -37,7 +37,7 @@ from receipt_pipeline.core.reasons import (
     UPLOAD_FAILED,
     Reason,
 )
-from receipt_pipeline.ledger.closing import terminal_reason_code
+from receipt_pipeline.ledger.jobs.finalize import terminal_reason_code
 
 OPEN: tuple[tuple[JobState, Phase | Reading], ...] = (
     (JobState.ACCEPTED, Phase.QUEUED),

@@ -13,8 +13,8 @@ import pytest
 
 from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.objects import local_store
-from receipt_pipeline.objects.keys import checked_key
-from receipt_pipeline.objects.store import LocalObjectStore, ObjectStore, PutKind, result_key, scan_key
+from receipt_pipeline.objects.local_store import LocalObjectStore
+from receipt_pipeline.objects.store import ObjectStore, PutKind, checked_key, result_key, scan_key
 
 KEY = "results/job_1/1-" + "a" * 64
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.intake.paths import confined_parts, open_confined
+from receipt_pipeline.intake.scans import confined_parts, open_confined
 
 
 def refusal_of(folder: Path, uri: str) -> tuple[str, str, dict[str, object]]:

@@ -21,7 +21,7 @@ from receipt_pipeline.chain.values import (
 )
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
 from receipt_pipeline.core.errors import IdentityMismatch
-from receipt_pipeline.core.item_outcome import Decision
+from receipt_pipeline.core.items import Decision
 
 ALL_CODES = sorted(reason.code for reason in REASONS_BY_STRENGTH)
 DOCUMENT: dict[str, Any] = {

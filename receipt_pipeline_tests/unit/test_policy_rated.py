@@ -14,7 +14,7 @@ from receipt_pipeline.chain.policy_rated import decide_rated
 from receipt_pipeline.chain.values import Reading, ReceiptFields, Risk, Verdict
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
 from receipt_pipeline.core.errors import IdentityMismatch
-from receipt_pipeline.core.item_outcome import Decision
+from receipt_pipeline.core.items import Decision
 from receipt_pipeline_tests.printed_receipt import reading_of
 
 DOCUMENT: dict[str, Any] = {

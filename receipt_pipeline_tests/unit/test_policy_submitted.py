@@ -13,7 +13,7 @@ from receipt_pipeline.chain.policy import CODES_OF_CONTRACT, SUBMITTED_CONTRACT,
 from receipt_pipeline.chain.policy_submitted import Standing, decide_submitted, stand
 from receipt_pipeline.chain.values import Risk, Verdict
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
-from receipt_pipeline.core.submitted import ALONE, EarlierItem, Submitted
+from receipt_pipeline.core.items import ALONE, EarlierItem, Submitted
 from receipt_pipeline_tests.printed_receipt import reading_of
 
 READING = reading_of("SHOP SDN BHD\nINV 20180314001\nDATE: 14/03/2018\nTEA   RM 4.60\nTOTAL   RM 4.60\n")

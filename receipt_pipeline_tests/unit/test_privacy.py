@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.core.receipt_audiences import Audience
+from receipt_pipeline.core.audiences import Audience
 from receipt_pipeline.core.receipt_text import render_receipt
-from receipt_pipeline.ledger.tables import attempts
-from receipt_pipeline.worker.claim_loop import work_group
+from receipt_pipeline.ledger.schema.jobs import attempts
+from receipt_pipeline.worker.loop import work_group
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import scripted_outcome
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
-from receipt_pipeline.core.job_lifecycle import Phase
-from receipt_pipeline.core.leases import FencingToken
+from receipt_pipeline.core.lifecycle import Phase
 from receipt_pipeline.core.reasons import (
     QUARANTINE_DIGEST_UNKNOWN,
     QUARANTINE_NOT_HELD,
@@ -20,12 +20,12 @@ from receipt_pipeline.core.reasons import (
     STATE_REFUSES,
 )
 from receipt_pipeline.effects.consume import receive_event
-from receipt_pipeline.effects.read_result import read_result
-from receipt_pipeline.ledger import effect_tables
-from receipt_pipeline.ledger.checkpoint import record_refused_write
-from receipt_pipeline.ledger.commit import record_intent
+from receipt_pipeline.effects.results import read_result
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import resolve_investigation
+from receipt_pipeline.ledger.jobs.checkpoint import record_refused_write
+from receipt_pipeline.ledger.jobs.publication import record_intent
+from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
 from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
 from receipt_pipeline_tests.builders import TENANT, claimed

@@ -6,19 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.accounting.report_document import report_document
+from receipt_pipeline.accounting.report import report_document
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.core.envelope import LimitsRequest
+from receipt_pipeline.core.attempts import FailureClass
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN
-from receipt_pipeline.core.retries import FailureClass
-from receipt_pipeline.effects.read_result import read_result
+from receipt_pipeline.core.request import LimitsRequest
+from receipt_pipeline.effects.results import read_result
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import resolve_investigation
-from receipt_pipeline.ledger.losses import fail_attempt
+from receipt_pipeline.ledger.jobs.failures import fail_attempt
 from receipt_pipeline.ledger.status import read_status
-from receipt_pipeline.reconciliation.repair import reconcile
-from receipt_pipeline.reconciliation.resolve import answer_question
+from receipt_pipeline.reconciliation.repair import answer_question, reconcile
 from receipt_pipeline_tests.builders import TENANT, claimed, finish_items
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import update
 
 from receipt_pipeline.core.errors import NotAllowed, NotFound, ObjectFault
-from receipt_pipeline.effects.read_result import read_result
-from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.endings import cancel_job
+from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.results import read_result
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
+from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.ledger.status import decision_of, read_items, read_status
-from receipt_pipeline.ledger.tables import jobs
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.builders import LIMITS, TENANT
 from receipt_pipeline_tests.fakes.effects_home import effects_home
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects

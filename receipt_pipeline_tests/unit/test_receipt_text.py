@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.core.completion_receipt import JobFacts, status_document
-from receipt_pipeline.core.item_classes import ItemClass
+from receipt_pipeline.core.items import ItemClass
 from receipt_pipeline.core.receipt_text import render_consequence, render_receipt, what_stands
+from receipt_pipeline.core.status_document import JobFacts, status_document
 from receipt_pipeline_tests.builders import RELEASE
 
 DAY = dt.datetime(2026, 11, 28, 14, 2, tzinfo=dt.UTC)

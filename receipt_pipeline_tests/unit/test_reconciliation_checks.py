@@ -8,9 +8,9 @@ import pytest
 
 from receipt_pipeline.core.alerts import AlertThresholds
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
-from receipt_pipeline.core.envelope import LimitsRequest
+from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.findings_objects import object_mismatch
+from receipt_pipeline.ledger.invariants.objects import object_mismatch
 from receipt_pipeline.reconciliation.checks import CHECKS
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.builders import claimed

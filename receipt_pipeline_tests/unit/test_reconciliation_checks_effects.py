@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.core.effect_lifecycle import EffectDemand
+from receipt_pipeline.core.effects import EffectDemand
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.core.envelope import LimitsRequest
 from receipt_pipeline.core.errors import ObjectFault
-from receipt_pipeline.core.job_lifecycle import Phase
-from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary
-from receipt_pipeline.ledger.claim import renew_lease
-from receipt_pipeline.ledger.endings import cancel_job
+from receipt_pipeline.core.lifecycle import Phase
+from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.claim import renew_lease
+from receipt_pipeline.ledger.jobs.waves import register_worker, reserve_wave
 from receipt_pipeline.ledger.releases import retire_release
-from receipt_pipeline.ledger.waves import register_worker, reserve_wave
 from receipt_pipeline.reconciliation.compare import compare
 from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
 from receipt_pipeline_tests.builders import RELEASE, an_outcome, claimed

@@ -16,7 +16,7 @@ from receipt_pipeline.accounting.release_report import (
     async_release_report,
     why_the_gate_fails,
 )
-from receipt_pipeline.core.job_lifecycle import async_job_state
+from receipt_pipeline.core.lifecycle import async_job_state
 
 ACCEPTED = {"job-47", "job-82", "job-93"}
 

@@ -11,19 +11,16 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
-from receipt_pipeline.accounting.report_document import rank, report_document
+from receipt_pipeline.accounting.report import rank, report_document
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.effects.consume import receive_event
-from receipt_pipeline.effects.services import EffectServices
-from receipt_pipeline.ledger.effect_tables import consumed, deliveries, review_tasks
+from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_object_check
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.investigations import (
-    InvestigationKind,
-    resolve_investigation,
-)
+from receipt_pipeline.ledger.investigations import InvestigationKind, resolve_investigation
 from receipt_pipeline.ledger.journal import EventKind, append_event
-from receipt_pipeline.ledger.object_records import ObjectOutcome, record_object_check
-from receipt_pipeline.ledger.tables import attempts, events, items, jobs
+from receipt_pipeline.ledger.schema.effects import consumed, deliveries, review_tasks
+from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs
 from receipt_pipeline_tests.builders import LIMITS, a_claimed_job, an_accepted_job
 from receipt_pipeline_tests.fakes.accounted_home import (
     a_job_in_every_state,

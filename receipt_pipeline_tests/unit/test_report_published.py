@@ -17,23 +17,23 @@ import pytest
 from sqlalchemy import select, update
 
 from receipt_pipeline.accounting import export
-from receipt_pipeline.accounting.arrow_columns import thousandths_of
+from receipt_pipeline.accounting.arrow import thousandths_of
 from receipt_pipeline.accounting.charts import chart_png, figures_table
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
 from receipt_pipeline.accounting.export import export_ledger
 from receipt_pipeline.accounting.exported import EXPORTED, JSON_COLUMNS
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.query import read_published, reading_report, run_query
-from receipt_pipeline.accounting.report_document import report_document
+from receipt_pipeline.accounting.report import report_document
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.errors import InputRefused, NotFound
 from receipt_pipeline.core.reasons import REPORT_NONE, REPORT_SQL
-from receipt_pipeline.effects.services import EffectServices
+from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_object_check
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.investigations import InvestigationKind
 from receipt_pipeline.ledger.journal import EventKind, append_event
-from receipt_pipeline.ledger.object_records import ObjectOutcome, record_object_check
-from receipt_pipeline.ledger.tables import jobs
+from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline_tests.builders import LIMITS, an_accepted_job
 from receipt_pipeline_tests.fakes.accounted_home import (
     a_job_in_every_state,

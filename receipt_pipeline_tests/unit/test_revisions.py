@@ -18,8 +18,7 @@ from receipt_pipeline.chain.revisions import carried_chains, chain_named, chain_
 from receipt_pipeline.chain.risk import load_risk_model
 from receipt_pipeline.chain.stages import Chain, bind_stages, chain_revision
 from receipt_pipeline.core.errors import IdentityMismatch
-from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
-from receipt_pipeline.core.submitted import EarlierItem, Submitted
+from receipt_pipeline.core.items import Decision, EarlierItem, ItemOutcome, Submitted
 from receipt_pipeline_tests.fakes.scripted_ocr import ScriptedOcr
 from receipt_pipeline_tests.suite_results import PROJECT
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.core.rollout import Rollout, RolloutStage
+from receipt_pipeline.core.limits import Rollout, RolloutStage
 from receipt_pipeline.effects.consume import receive_event
-from receipt_pipeline.ledger.effect_tables import effects, outbox, review_tasks
-from receipt_pipeline.ledger.tables import items
+from receipt_pipeline.ledger.schema.effects import effects, outbox, review_tasks
+from receipt_pipeline.ledger.schema.jobs import items
 from receipt_pipeline.settings import read_settings
 from receipt_pipeline_tests.builders import CALLER
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows

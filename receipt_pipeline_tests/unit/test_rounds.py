@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.defs.rounds import Rounds
+from receipt_pipeline.defs.local_runner import Rounds
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
 

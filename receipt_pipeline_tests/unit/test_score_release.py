@@ -10,11 +10,11 @@ from typing import Any
 from PIL import Image
 
 from receipt_pipeline.chain.release import ShippedRelease, shipped_releases
-from receipt_pipeline.core.item_outcome import Decision
-from receipt_pipeline.evaluation.compare_releases import compare_evaluations
-from receipt_pipeline.evaluation.evaluation_page import misses, render_evaluation, thumb
-from receipt_pipeline.evaluation.risk_pictures import JudgedScan
-from receipt_pipeline.evaluation.score_release import release_evaluation
+from receipt_pipeline.core.items import Decision
+from receipt_pipeline.evaluation.compare import compare_evaluations
+from receipt_pipeline.evaluation.evaluate import release_evaluation
+from receipt_pipeline.evaluation.page import misses, render_evaluation, thumb
+from receipt_pipeline.evaluation.scans import JudgedScan
 from receipt_pipeline_tests.suite_results import PROJECT
 from receipt_pipeline_tests.unit.test_evaluate import judged
 

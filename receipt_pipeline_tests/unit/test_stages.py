@@ -18,8 +18,7 @@ from receipt_pipeline.chain.stages import BoundStage, Chain, bind_stages, chain_
 from receipt_pipeline.chain.values import Features
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
 from receipt_pipeline.core.errors import IdentityMismatch, StageFailed
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
+from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome
 from receipt_pipeline_tests.fakes.scripted_ocr import ScriptedOcr
 from receipt_pipeline_tests.suite_results import PROJECT
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import deliver
-from receipt_pipeline.effects.services import EffectServices
 from receipt_pipeline.effects.status_documents import send_status_documents
-from receipt_pipeline.intake.services import status_document_location
+from receipt_pipeline.intake.context import status_document_location
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.waves import close_silent_waves, register_worker, reserve_wave
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.ledger.jobs.waves import close_silent_waves, register_worker, reserve_wave
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects, PutFault
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from receipt_pipeline.drill.throwaway import throwaway_environment
+from receipt_pipeline.drill.sandbox import throwaway_environment
 from receipt_pipeline.settings import read_settings
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from receipt_pipeline.chain.extract import extract_fields
 from receipt_pipeline.chain.risk import CALIBRATED_KIND, load_risk_model
-from receipt_pipeline.core.calibration import reliability
 from receipt_pipeline.core.canonical import canonical_json
+from receipt_pipeline.evaluation.risk import reliability
 from receipt_pipeline.training import train_calibrated
 from receipt_pipeline.training.content import draw_content
 from receipt_pipeline.training.forge import CLOCK, MONEY, REST, forge

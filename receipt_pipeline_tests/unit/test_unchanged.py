@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.core.effect_lifecycle import EffectDemand
+from receipt_pipeline.core.effects import EffectDemand
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.worker_bench import WorkerBench

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.core.job_lifecycle import CloseCause
-from receipt_pipeline.ledger.endings import overrun_job, overrunning_jobs
+from receipt_pipeline.core.lifecycle import CloseCause
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.jobs.cancel import overrun_job, overrunning_jobs
+from receipt_pipeline.ledger.jobs.waves import mark_incapable, register_worker, reserve_wave
 from receipt_pipeline.ledger.status import read_status
-from receipt_pipeline.ledger.waves import mark_incapable, register_worker, reserve_wave
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.worker_bench import ActingPlan, WorkerBench

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from receipt_pipeline.app.context import Chains, open_rooms
+from receipt_pipeline.app.facade import Services, open_services
 from receipt_pipeline.chain.ocr import RapidOcrEngine
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.pins import Pins
-from receipt_pipeline.home import Services, open_services
 from receipt_pipeline.settings import Settings, read_settings
-from receipt_pipeline.wiring import Chains, open_rooms
 from receipt_pipeline_tests.fakes.scripted_ocr import ScriptedOcr
 from receipt_pipeline_tests.intake_home import as_bytes, job_document, names_in
 

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from receipt_pipeline.core.errors import StageFailed
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
+from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome, Submitted
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
-from receipt_pipeline.core.submitted import Submitted
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain

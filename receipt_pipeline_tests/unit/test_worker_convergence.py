@@ -10,11 +10,11 @@ import pytest
 
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import StageFailed
-from receipt_pipeline.core.item_outcome import ItemOutcome
+from receipt_pipeline.core.items import ItemOutcome
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
-from receipt_pipeline.ledger.checkpoint import FinishedItem, pass_boundary
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.builders import an_outcome, claimed
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects, PutFault
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

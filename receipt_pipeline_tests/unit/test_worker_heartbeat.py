@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from receipt_pipeline.core.leases import FencingToken
+from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.limits import ServiceLimits
-from receipt_pipeline.ledger.claim import ClaimRefused, claim_job
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.tables import waves
-from receipt_pipeline.ledger.waves import beat_wave, close_wave, register_worker, reserve_wave
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.ledger.jobs.claim import ClaimRefused, claim_job
+from receipt_pipeline.ledger.jobs.waves import beat_wave, close_wave, register_worker, reserve_wave
+from receipt_pipeline.ledger.schema.jobs import waves
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.worker import heartbeat
 from receipt_pipeline.worker.heartbeat import Heartbeat
 from receipt_pipeline_tests.builders import RELEASE, claimed

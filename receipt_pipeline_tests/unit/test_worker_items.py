@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from receipt_pipeline.core.errors import IdentityMismatch, LedgerUnavailable, StageFailed
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.item_outcome import Decision, ItemOutcome
+from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome
 from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.core.pins import Pins, decision_id
 from receipt_pipeline.core.reasons import (
@@ -21,7 +20,7 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.releases import retire_release
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.builders import RELEASE, claimed
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

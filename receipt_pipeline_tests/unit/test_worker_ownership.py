@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.core.envelope import LimitsRequest
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.item_outcome import ItemOutcome
+from receipt_pipeline.core.items import ItemClass, ItemOutcome
+from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.losses import lose_lease
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.ledger.jobs.failures import lose_lease
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain, scripted_outcome

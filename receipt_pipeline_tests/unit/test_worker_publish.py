@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.core.envelope import LimitsRequest
+from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.objects.store import LocalObjectStore
+from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects, PutFault
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, WorkerBench

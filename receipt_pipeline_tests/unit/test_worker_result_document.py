@@ -10,8 +10,7 @@ import pytest
 
 from receipt_pipeline.core.canonical import canonical_json, digest_of
 from receipt_pipeline.core.errors import ObjectFault
-from receipt_pipeline.core.item_classes import ItemClass
-from receipt_pipeline.core.item_outcome import ItemOutcome
+from receipt_pipeline.core.items import ItemClass, ItemOutcome
 from receipt_pipeline.core.result_document import ResultDocument, ResultItem, parse_result
 from receipt_pipeline_tests.builders import RELEASE, an_outcome
 

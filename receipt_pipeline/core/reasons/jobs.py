@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from receipt_pipeline.core.reasons.declared import Remedy, declare
+from receipt_pipeline.core.reasons.registry import Remedy, declare
 
 # Ownership, attempts and closure.
 STALE_LEASE = declare(

@@ -1,0 +1,72 @@
+"""A temporary data directory and a scripted reader."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from receipt_pipeline.chain.values import Page, TextLine
+
+DRILL_LIMITS: Mapping[str, str] = {
+    "RECEIPTS_LIMIT_LEASE_TTL_S": "4",
+    "RECEIPTS_LIMIT_HEARTBEAT_S": "1",
+    "RECEIPTS_LIMIT_ITEM_TIMEOUT_S": "60",
+    "RECEIPTS_LIMIT_RETRY_BASE_S": "0.5",
+    "RECEIPTS_LIMIT_RETRY_CAP_S": "1",
+    # A run may take minutes to start on a busy machine; one that ends badly has its wave closed at once.
+    "RECEIPTS_LIMIT_WAVE_TTL_S": "900",
+    "RECEIPTS_LIMIT_DELIVERY_RETRY_S": "0.2",
+    "RECEIPTS_LIMIT_OVERRUN_GRACE_S": "1",
+    "RECEIPTS_LIMIT_WORKER_TTL_S": "600",
+}
+# A drill never touches the server of the home it is started from. They are emptied, not left out: a
+# child process adds what it is given to the environment of the command.
+_EMPTIED = ("RECEIPTS_POSTGRES_URL", "RECEIPTS_DRILL_PLAN", "RECEIPTS_DRILLS")
+_LEFT_OUT = "DAGSTER_HOME"
+
+
+def apart(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without what leads to the home, the server and the plan of the caller."""
+    kept = {name: value for name, value in environ.items() if name != _LEFT_OUT}
+    return kept | dict.fromkeys(_EMPTIED, "")
+
+
+@contextmanager
+def throwaway_environment(environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield the environment of an empty home that is removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="receipts-drill-"))
+    try:
+        yield {**apart(environ), **DRILL_LIMITS, "RECEIPTS_HOME": str(folder / "home")}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_TEXTS = ("CORNER SHOP", "2026-11-02 10:15", "BREAD 2.00", "MILK 1.50")
+_LINE_STEP_PX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedReader:
+    """Answers at once, or after `page_s` seconds a page; the total follows from the page's width."""
+
+    page_s: float = 0.0
+
+    def read_page(self, page: Page) -> tuple[TextLine, ...]:
+        """Return the scripted lines of the page."""
+        time.sleep(self.page_s)
+        width_px = page.pixels.shape[1]
+        texts = (*_TEXTS, f"TOTAL EUR {width_px // 10}.{width_px % 10}0")
+        return tuple(
+            TextLine(
+                text=text,
+                box=(1, 1 + _LINE_STEP_PX * at, width_px - 1, _LINE_STEP_PX * (at + 1)),
+                confidence=0.99,
+                page=page.index,
+            )
+            for at, text in enumerate(texts)
+        )

@@ -1,0 +1,81 @@
+"""Send linked alerts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from receipt_pipeline.core.alerts import MEANINGS, AlertKind
+from receipt_pipeline.core.effects import Capability
+from receipt_pipeline.core.errors import PipelineError
+from receipt_pipeline.effects.channels import OutgoingMessage
+from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.ledger.effects.alerts import record_alert_delivery, undelivered_alerts
+
+DELIVERED = "delivered"
+FAILED = "failed"
+
+
+def deliver_alerts(effects: EffectServices, *, tenant: str, at_most: int) -> dict[str, int]:
+    """Send what is linked and not delivered; a refused send is tried again within its bound.
+
+    Args:
+        tenant: whose channel operators read.
+    Returns:
+        How many were delivered and how many failed.
+    """
+    with effects.ledger.reading() as tx:
+        due = undelivered_alerts(tx, sends_max=effects.limits.delivery_attempts_max, at_most=at_most)
+    counts = {DELIVERED: 0, FAILED: 0}
+    for row in due:
+        if row["channel"] == effects.channel.name:
+            counts[_send(effects, row, tenant=tenant)] += 1
+    return counts
+
+
+def _send(effects: EffectServices, row: dict[str, Any], *, tenant: str) -> str:
+    message = OutgoingMessage(
+        message_id=row["alert_id"],
+        tenant=tenant,
+        kind="alert",
+        send_no=row["sends"] + 1,
+        payload=alert_document(row),
+    )
+    reference, reason_code = "", ""
+    can_ask = effects.channel.capability is Capability.LOOKUP
+    try:
+        # A send that was lost before its row was written is found here, and only recorded.
+        found = effects.channel.lookup(message) if can_ask and row["sends"] == 0 else None
+        if found is None:
+            effects.channel.send(message)
+            # An alert is no consequence of a job: where nobody can be asked, one too many does no harm.
+            found = effects.channel.lookup(message) if can_ask else f"acknowledged:{message.send_no}"
+        reference = found or ""
+    except PipelineError as error:
+        reason_code = error.reason.code
+    outcome = DELIVERED if reference else FAILED
+    with effects.ledger.transaction() as tx:
+        record_alert_delivery(
+            tx,
+            row["alert_id"],
+            channel=row["channel"],
+            outcome=outcome,
+            reference=reference,
+            reason_code=reason_code,
+        )
+    return outcome
+
+
+def alert_document(row: dict[str, Any]) -> dict[str, Any]:
+    """Return what a person is told of an alert: what it means, about which job, and what to do first."""
+    told = MEANINGS[AlertKind(row["kind"])]
+    return {
+        "alert_id": row["alert_id"],
+        "kind": row["kind"],
+        "subject": row["subject"],
+        "job_id": row["job_id"],
+        "meaning": told.meaning,
+        "next_step": told.next_step,
+        "detail": row["detail"],
+        "raised_at": row["raised_at"].isoformat(),
+        "resolved_at": row["resolved_at"].isoformat() if row["resolved_at"] else None,
+    }

@@ -1,1 +1,0 @@
-"""The ways on which notifications leave: each one sends, and can be asked what arrived."""

@@ -1,0 +1,22 @@
+"""What delivery needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.effects.channels import Channel
+from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.objects.store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class EffectServices:
+    """Ledger, objects, channel and limits of the effects; `outbox_root` holds every tenant's outbox."""
+
+    ledger: Ledger
+    objects: ObjectStore
+    channel: Channel
+    outbox_root: Path
+    limits: ServiceLimits

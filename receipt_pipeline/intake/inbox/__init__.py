@@ -1,0 +1,1 @@
+"""Drop folders: bounded passes, files, moves."""

@@ -1,0 +1,1 @@
+"""Messages, review tasks, alerts, object records and retention."""

@@ -1,0 +1,1 @@
+"""What must always hold, as queries for its violations."""

@@ -1,0 +1,1 @@
+"""Guarded transitions of jobs, one per function."""

@@ -1,0 +1,170 @@
+"""Imported legacy job records."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+
+from receipt_pipeline.core.errors import KeyConflict, NotFound
+from receipt_pipeline.core.legacy_jobs import OlderJob
+from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.reasons import (
+    IMPORT_BY_WORD,
+    IMPORT_CONFLICT,
+    IMPORT_OPEN_THERE,
+    NOT_FOUND,
+)
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.investigations import (
+    OPEN,
+    RESOLVED,
+    InvestigationKind,
+    open_investigation,
+    resolve_investigation,
+)
+from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
+from receipt_pipeline.ledger.schema.admin import imported_jobs
+from receipt_pipeline.ledger.schema.effects import investigations
+
+IMPORTED_PREFIX = "imp_"
+# What may change while a job is open there; every other fact was settled when it was handed in.
+_MAY_CHANGE = frozenset({"state_as_written", "terminal_class", "ended_at", "decision"})
+
+
+class Taken(StrEnum):
+    """What became of one older job's row."""
+
+    IMPORTED = "imported"
+    KNOWN = "known"
+    ENDED = "ended"
+
+
+def take_older_job(
+    tx: LedgerTransaction, job: OlderJob, *, tenant: str, origin: str, by: str, limits: ServiceLimits
+) -> tuple[str, Taken]:
+    """Record an older job, or find it recorded; returns its id here and what that changed.
+
+    A row that was open and has ended since gets its class, and its question is answered with it. The
+    caller has serialised the imports of this tenant and origin.
+
+    Raises:
+        KeyConflict: IMPORT.CONFLICT.v1 naming the fields that differ; the first record stands.
+    """
+    known = tx.row(
+        select(imported_jobs)
+        .where(imported_jobs.c.tenant == tenant)
+        .where(imported_jobs.c.origin == origin)
+        .where(imported_jobs.c.external_id == job.external_id)
+    )
+    if known is None:
+        return _insert(tx, job, tenant=tenant, origin=origin, by=by, limits=limits), Taken.IMPORTED
+    job_id = str(known["job_id"])
+    if known["row_digest"] == job.digest:
+        return job_id, Taken.KNOWN
+    differing = sorted(name for name, value in job.as_row().items() if value != known[name])
+    if known["terminal_class"] is not None or not _MAY_CHANGE.issuperset(differing):
+        raise KeyConflict(IMPORT_CONFLICT, job_id=job_id, differing=differing)
+    reason = IMPORT_BY_WORD if job.terminal_class else IMPORT_OPEN_THERE
+    values = job.as_row() | {"row_digest": job.digest, "reason_code": reason.code}
+    tx.execute(update(imported_jobs).where(imported_jobs.c.job_id == job_id).values(**values))
+    if job.terminal_class is None:
+        _append(tx, EventKind.IMPORTED, job_id, tenant, state=job.word)
+        return job_id, Taken.KNOWN
+    _append(
+        tx, EventKind.IMPORT_ENDED, job_id, tenant, state=job.word, terminal_class=job.terminal_class.value
+    )
+    _answer(tx, str(known["investigation_id"]), by=by)
+    return job_id, Taken.ENDED
+
+
+def _insert(
+    tx: LedgerTransaction, job: OlderJob, *, tenant: str, origin: str, by: str, limits: ServiceLimits
+) -> str:
+    job_id = new_id(tx, IMPORTED_PREFIX.removesuffix("_"))
+    asked = None
+    if job.terminal_class is None:
+        asked = open_investigation(
+            tx,
+            InvestigationKind.IMPORTED_OPEN,
+            subject=job_id,
+            job_id=job_id,
+            reason=IMPORT_OPEN_THERE,
+            suspected_effect=f"whatever {origin} may still do for its job",
+            allowed_repair=f"look the job up in {origin} and import its final row; or record what was found",
+            limits=limits,
+            evidence={"origin": origin, "external_id": job.external_id, "state_as_written": job.word},
+            tenant=tenant,
+        )
+    tx.execute(
+        insert(imported_jobs).values(
+            job.as_row()
+            | {"job_id": job_id, "tenant": tenant, "origin": origin, "row_digest": job.digest}
+            | {"reason_code": (IMPORT_OPEN_THERE if asked else IMPORT_BY_WORD).code}
+            | {"investigation_id": asked, "imported_by": by, "imported_at": tx.now()}
+        )
+    )
+    told = {"terminal_class": job.terminal_class.value} if job.terminal_class else {}
+    _append(tx, EventKind.IMPORTED, job_id, tenant, origin=origin, state=job.word, **told)
+    return job_id
+
+
+def _append(tx: LedgerTransaction, kind: EventKind, job_id: str, tenant: str, **data: Any) -> None:
+    """Append an event and let the record point at it, as a job points at its newest one."""
+    seq = append_event(tx, kind, job_id=job_id, tenant=tenant, **data)
+    tx.execute(update(imported_jobs).where(imported_jobs.c.job_id == job_id).values(latest_seq=seq))
+
+
+def _answer(tx: LedgerTransaction, investigation_id: str, *, by: str) -> None:
+    """Resolve the question with the row that answers it, unless a person has decided already."""
+    state = tx.scalar(
+        select(investigations.c.state).where(investigations.c.investigation_id == investigation_id)
+    )
+    if state == OPEN:
+        resolve_investigation(tx, investigation_id, resolution="its final row was imported", by=by)
+
+
+def read_older_job(tx: LedgerTransaction, job_id: str, *, tenant: str | None = None) -> dict[str, Any]:
+    """Return an imported job's row. Raises NotFound: unknown, or another tenant's."""
+    query = select(imported_jobs).where(imported_jobs.c.job_id == job_id)
+    row = tx.row(query if tenant is None else query.where(imported_jobs.c.tenant == tenant))
+    if row is None:
+        raise NotFound(NOT_FOUND, job_id=job_id)
+    return row
+
+
+def read_question(tx: LedgerTransaction, row: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the investigation that an imported job's row names, None where it names none."""
+    asked = investigations.c.investigation_id == row["investigation_id"]
+    return tx.row(select(investigations).where(asked)) if row["investigation_id"] else None
+
+
+def count_older_jobs(tx: LedgerTransaction, tenant: str | None) -> list[dict[str, Any]]:
+    """Count imported jobs by origin, class and the state of their question, None where none was asked."""
+    query = (
+        select(
+            imported_jobs.c.origin,
+            imported_jobs.c.terminal_class,
+            investigations.c.state.label("question"),
+            func.count().label("jobs"),
+            func.sum(imported_jobs.c.items_requested).label("items"),
+        )
+        .outerjoin(investigations, investigations.c.investigation_id == imported_jobs.c.investigation_id)
+        .group_by(imported_jobs.c.origin, imported_jobs.c.terminal_class, investigations.c.state)
+        .order_by(imported_jobs.c.origin, imported_jobs.c.terminal_class, investigations.c.state)
+    )
+    return tx.rows(query if tenant is None else query.where(imported_jobs.c.tenant == tenant))
+
+
+def undecided_older_jobs(tx: LedgerTransaction, tenant: str | None) -> list[str]:
+    """Return the imported jobs that have neither a class nor a recorded decision about their question."""
+    decided = select(investigations.c.investigation_id).where(investigations.c.state == RESOLVED)
+    query = (
+        select(imported_jobs.c.job_id)
+        .where(imported_jobs.c.terminal_class.is_(None))
+        .where(imported_jobs.c.investigation_id.not_in(decided))
+        .order_by(imported_jobs.c.job_id)
+    )
+    query = query if tenant is None else query.where(imported_jobs.c.tenant == tenant)
+    return [str(row["job_id"]) for row in tx.rows(query)]

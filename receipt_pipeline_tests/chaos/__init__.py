@@ -1,0 +1,1 @@
+"""Simulator, crash matrix and the independent oracle."""

@@ -1,0 +1,1 @@
+"""Crashes at every durable boundary."""

@@ -1,0 +1,158 @@
+"""Fresh homes for the cells of the crash matrix: each a copy of one that was set up once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import sqlalchemy as sa
+
+from receipt_pipeline.chain.image_digest import installed_image_digest
+from receipt_pipeline.core.errors import InputRefused
+from receipt_pipeline.core.reasons import SETTING_INVALID
+from receipt_pipeline.drill.sandbox import apart
+from receipt_pipeline.settings import PACKAGE_ROOT, Settings
+from receipt_pipeline_tests.chaos.crash_matrix.scenarios import MATRIX_LIMITS
+
+SQLITE = "sqlite"
+POSTGRES = "postgres"
+LEDGERS = (SQLITE, POSTGRES)
+
+
+class CellLedgers(Protocol):
+    """Gives each cell a ledger of its own, at the newest revision and with its releases set up."""
+
+    name: str
+
+    def template(self, home: Path) -> Mapping[str, str]:
+        """Return the environment in which the ledger to copy is set up."""
+
+    def fresh(self, home: Path) -> Mapping[str, str]:
+        """Make a copy for the home of one cell; returns its environment."""
+
+    def drop(self, environment: Mapping[str, str]) -> None:
+        """Remove a copy."""
+
+
+@dataclass(slots=True)
+class SqliteLedgers:
+    """One file is set up and copied into each home."""
+
+    name: str = SQLITE
+    made: Path | None = None
+
+    def template(self, home: Path) -> Mapping[str, str]:
+        """Return the environment of the first home."""
+        self.made = home / "ledger.db"
+        return {}
+
+    def fresh(self, home: Path) -> Mapping[str, str]:
+        """Copy the file into the home."""
+        assert self.made is not None
+        home.mkdir(parents=True)
+        shutil.copyfile(self.made, home / "ledger.db")
+        return {}
+
+    def drop(self, environment: Mapping[str, str]) -> None:
+        """The copy goes with its home."""
+
+
+@dataclass(slots=True)
+class PostgresLedgers:
+    """One database is set up and copied for each cell, all beside what is on the server already."""
+
+    url: sa.URL
+    name: str = POSTGRES
+    prefix: str = field(default_factory=lambda: f"receipts_matrix_{uuid.uuid4().hex[:8]}")
+    copies: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def template(self, home: Path) -> Mapping[str, str]:
+        """Create the database that is copied."""
+        self._do(f"CREATE DATABASE {self.prefix}")
+        return self._environment(self.prefix)
+
+    def fresh(self, home: Path) -> Mapping[str, str]:
+        """Copy the database; a copy needs the original to itself."""
+        with self.lock:
+            self.copies += 1
+            database = f"{self.prefix}_{self.copies}"
+            self._do(f"CREATE DATABASE {database} TEMPLATE {self.prefix}")
+        return self._environment(database)
+
+    def drop(self, environment: Mapping[str, str]) -> None:
+        """Drop the database, whoever is still connected."""
+        database = sa.make_url(environment["RECEIPTS_POSTGRES_URL"]).database
+        assert database is not None
+        assert database.startswith(self.prefix)
+        self._do(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
+
+    def _environment(self, database: str) -> Mapping[str, str]:
+        url = self.url.set(drivername="postgresql", database=database)
+        return {"RECEIPTS_POSTGRES_URL": url.render_as_string(hide_password=False)}
+
+    def _do(self, statement: str) -> None:
+        engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+        with engine.connect() as connection:
+            connection.execute(sa.text(statement))
+
+
+def ledgers_of(name: str, settings: Settings) -> CellLedgers:
+    """Return where the cells' ledgers come from.
+
+    Raises:
+        InputRefused: SETTING.INVALID.v1 when PostgreSQL is asked for and no server is named.
+    """
+    if name == SQLITE:
+        return SqliteLedgers()
+    if not settings.ledger_url.startswith("postgresql"):
+        wanted = "a PostgreSQL server on which this user may create databases of its own"
+        raise InputRefused(SETTING_INVALID, variable="RECEIPTS_POSTGRES_URL", wanted=wanted)
+    return PostgresLedgers(sa.make_url(settings.ledger_url))
+
+
+@dataclass(slots=True)
+class Homes:
+    """Makes the folder, the ledger and the environment of each cell below one root."""
+
+    root: Path
+    ledgers: CellLedgers
+    image_digest: str = field(default_factory=lambda: installed_image_digest(PACKAGE_ROOT))
+
+    def template_environment(self) -> tuple[Path, dict[str, str]]:
+        """Return folder and environment in which the first home is to be set up."""
+        folder = self.root / "template"
+        (folder / "home").mkdir(parents=True)
+        return folder, self._environment(folder, self.ledgers.template(folder / "home"))
+
+    @contextmanager
+    def fresh(self, name: str, limits: Mapping[str, str]) -> Iterator[tuple[Path, dict[str, str]]]:
+        """Yield a cell's folder and environment; its ledger goes at the end."""
+        folder = self.root / name
+        folder.mkdir()
+        given = self.ledgers.fresh(folder / "home")
+        try:
+            yield folder, self._environment(folder, given) | dict(limits)
+        finally:
+            self.ledgers.drop(given)
+
+    def remove_template(self, environment: Mapping[str, str]) -> None:
+        """Remove the ledger that was copied."""
+        self.ledgers.drop(environment)
+
+    def _environment(self, folder: Path, given: Mapping[str, str]) -> dict[str, str]:
+        settings = {name: value for name, value in os.environ.items() if name.startswith("RECEIPTS_")}
+        return {
+            **apart(settings),
+            **MATRIX_LIMITS,
+            **given,
+            "RECEIPTS_HOME": str(folder / "home"),
+            "RECEIPTS_IMAGE_DIGEST": self.image_digest,
+        }

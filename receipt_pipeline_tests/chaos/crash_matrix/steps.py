@@ -1,0 +1,309 @@
+"""What a process of the crash matrix does: one step of a cell's story, in the cell's own home."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from sqlalchemy import func, select
+
+from receipt_pipeline.app.context import open_rooms
+from receipt_pipeline.app.facade import Services
+from receipt_pipeline.core.attempts import FencingToken
+from receipt_pipeline.core.canonical import digest_of, digest_of_bytes
+from receipt_pipeline.core.errors import NotAllowed, PipelineError
+from receipt_pipeline.core.failure_points import install_plan
+from receipt_pipeline.core.request import JOB_CONTRACT
+from receipt_pipeline.drill import hands
+from receipt_pipeline.drill.failure_plan import Plan, read_plan
+from receipt_pipeline.drill.sandbox import ScriptedReader
+from receipt_pipeline.ledger.effects.retention import due_results
+from receipt_pipeline.ledger.jobs.cancel import expired_leases, overdue_job_ids
+from receipt_pipeline.ledger.jobs.checkpoint import record_refused_write
+from receipt_pipeline.ledger.jobs.waves import open_waves
+from receipt_pipeline.ledger.schema.jobs import jobs
+from receipt_pipeline.settings import read_settings
+from receipt_pipeline.worker.heartbeat import stop_all
+from receipt_pipeline_tests.chaos.crash_matrix.verify import is_settled, judge, note_outcomes
+
+KEY = "cell"
+REPLACEMENT_KEY = "replacement"
+TRIES_MAX = 4
+ROUNDS_S_MAX = 45.0
+AWAIT_S_MAX = 30.0
+POLL_S = 0.1
+ROUND_PAUSE_S = 0.4
+GROUP_ITEMS = 8
+BROKE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one process is started for; it travels as JSON.
+
+    Attributes:
+        step: a name of `STEPS`.
+        folder: the cell's own folder; the home lies in it.
+        environment: what the settings of the home are read from.
+        plan: the failure plan of this process, "" for none.
+        number: counts the processes of a cell.
+        facts: the story's `items`, `job_limits` and `page_s`.
+    """
+
+    step: str
+    folder: str
+    environment: Mapping[str, str]
+    plan: str = ""
+    number: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the order as plain JSON."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Process:
+    """An order at work: the opened home, and which errors it met on the way."""
+
+    order: Order
+    services: Services
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        """Return the cell's folder."""
+        return Path(self.order.folder)
+
+    def trying(self, act: Callable[[], object]) -> bool:
+        """Do something as a sensor's tick does: what fails is noted, and tried again by a later one."""
+        try:
+            act()
+        except PipelineError as error:
+            self.errors.append(error.reason.code)
+            return False
+        return True
+
+    def until_done(self, act: Callable[[], object]) -> None:
+        """Try within a bound, as a person or the next tick would."""
+        for _ in range(TRIES_MAX):
+            if self.trying(act):
+                return
+            time.sleep(POLL_S)
+
+
+def work_order(order: Order) -> int:
+    """Do what the order says and leave the answer beside the home; returns the exit status."""
+    settings = read_settings(order.environment)
+    services = open_rooms(settings, Services)
+    services.chains.engine = ScriptedReader(float(order.facts.get("page_s", 0.0)))
+    process = Process(order, services)
+    if order.plan:
+        install_plan(Plan(read_plan(order.plan), stop_all))
+    STEPS[order.step](process)
+    services.close()
+    answers = process.folder / "answers"
+    answers.mkdir(exist_ok=True)
+    (answers / f"{order.number}.json").write_text(json.dumps({"errors": process.errors}))
+    return 0
+
+
+def _set_up(process: Process) -> None:
+    """Opening the home was all: folders, schema, releases."""
+
+
+def _submit(process: Process) -> None:
+    """Hand the cell's manifest in until a job answers it; a repeat finds the same job."""
+    manifest = _manifest(process, KEY)
+
+    def hand_in() -> None:
+        (answer,) = process.services.submit([manifest], key=None, new=False, release=None)
+        (line,) = answer["lines"]
+        assert line["job_id"], line
+
+    process.until_done(hand_in)
+
+
+def _manifest(process: Process, key: str) -> Path:
+    """Write scans and manifest once; the processes of a cell hand in the same file."""
+    folder = process.folder / "handed-in" / key
+    path = folder / "manifest.json"
+    if path.exists():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    listed = []
+    for number in range(1, int(process.order.facts.get("items", 1)) + 1):
+        scan = folder / f"{number}.png"
+        Image.new("RGB", (60 + number, 40 + len(key)), "white").save(scan)
+        digest = digest_of_bytes(scan.read_bytes()).removeprefix("sha256:")
+        listed.append({"item_id": f"r-{number}", "uri": scan.name, "sha256": digest})
+    document = {
+        "contract": JOB_CONTRACT,
+        "idempotency_key": key,
+        "limits": dict(process.order.facts.get("job_limits", {})),
+        "items": listed,
+    }
+    written = path.with_suffix(".part")
+    written.write_text(json.dumps(document))
+    written.replace(path)
+    return path
+
+
+def _rounds(process: Process) -> None:
+    """Go round as sensors and waves do, until nothing is left to do or the bound is reached."""
+    end = time.monotonic() + ROUNDS_S_MAX
+    while True:
+        process.trying(process.services.reconcile_ledger)
+        process.trying(lambda: _launch_waves(process))
+        process.trying(process.services.deliver_and_consume)
+        if is_settled(process.services) or time.monotonic() > end:
+            break
+        time.sleep(ROUND_PAUSE_S)
+    note_outcomes(process.services, process.folder)
+
+
+def _launch_waves(process: Process) -> None:
+    for wave in process.services.dispatch().to_launch:
+        _run_wave(process, wave.wave_id)
+
+
+def _run_wave(process: Process, wave_id: str) -> None:
+    """Do what the steps of a wave's run do; a run that fails has its wave closed, as the sensor would."""
+    services, run_id = process.services, f"run-{process.order.number}"
+    try:
+        groups = services.begin_wave(wave_id, run_id=run_id, items_per_group=GROUP_ITEMS)
+        for group in groups:
+            services.work_group(wave_id, group, run_id=run_id)
+        services.continue_wave(wave_id, run_id=run_id)
+    finally:
+        services.close_wave(wave_id)
+
+
+def _same_waves(process: Process) -> None:
+    """Run every open wave once more, as a run that was launched twice."""
+    with process.services.ledger.reading() as tx:
+        open_now = [str(row["wave_id"]) for row in open_waves(tx)]
+    for wave_id in open_now:
+        process.trying(lambda wave_id=wave_id: _run_wave(process, wave_id))  # type: ignore[misc]
+
+
+def _effects(process: Process) -> None:
+    process.until_done(process.services.deliver_and_consume)
+
+
+def _reconcile(process: Process) -> None:
+    process.until_done(process.services.reconcile_everything)
+
+
+def _purge(process: Process) -> None:
+    process.until_done(process.services.purge_results)
+
+
+def _publish(process: Process) -> None:
+    process.until_done(process.services.publish_report)
+
+
+def _cancel(process: Process) -> None:
+    """Cancel the cell's job; that it is closed already is an answer, too."""
+    process.until_done(lambda: _ask(process, lambda job_id: process.services.cancel(job_id)))
+    note_outcomes(process.services, process.folder)
+
+
+def _supersede(process: Process) -> None:
+    """Replace the cell's job by another manifest; that it is closed already is an answer, too."""
+    manifest = str(_manifest(process, REPLACEMENT_KEY))
+    process.until_done(lambda: _ask(process, lambda job_id: process.services.supersede(job_id, by=manifest)))
+    note_outcomes(process.services, process.folder)
+
+
+def _requeue(process: Process) -> None:
+    """Give the cell's job back to the queue; that it is closed already is an answer, too."""
+    process.until_done(lambda: _ask(process, lambda job_id: process.services.requeue(job_id)))
+    note_outcomes(process.services, process.folder)
+
+
+def _ask(process: Process, order: Callable[[str], object]) -> None:
+    try:
+        order(_job_id(process.services))
+    except NotAllowed as refusal:
+        process.errors.append(refusal.reason.code)
+
+
+def _job_id(services: Services) -> str:
+    """Return the id of the job that was handed in first; another may have replaced it."""
+    with services.ledger.reading() as tx:
+        return str(tx.scalar(select(jobs.c.job_id).where(jobs.c.idempotency_key == KEY)))
+
+
+def _write_late(process: Process) -> None:
+    """Leave what a stale worker leaves that was killed at once: a refused write with another digest."""
+    job_id = _job_id(process.services)
+    with process.services.ledger.transaction() as tx:
+        record_refused_write(
+            tx,
+            FencingToken(job_id, 0),
+            write_kind="checkpoint",
+            ordinal=0,
+            digest=digest_of("another outcome"),
+        )
+
+
+def _lose_object(process: Process) -> None:
+    hands.remove_result_object(process.services, _job_id(process.services))
+
+
+def _await_lease_end(process: Process) -> None:
+    _await(process, lambda tx: bool(expired_leases(tx, at_most=1)))
+
+
+def _await_queue_deadline(process: Process) -> None:
+    _await(process, lambda tx: bool(overdue_job_ids(tx, at_most=1)))
+
+
+def _await_retention(process: Process) -> None:
+    _await(process, lambda tx: bool(due_results(tx, at_most=1)))
+
+
+def _await(process: Process, holds: Callable[[Any], bool]) -> None:
+    """Wait until the ledger says that a time has come."""
+    end = time.monotonic() + AWAIT_S_MAX
+    while time.monotonic() < end:
+        with process.services.ledger.reading() as tx:
+            if holds(tx):
+                return
+        time.sleep(POLL_S)
+    raise AssertionError(f"{process.order.step}: the time never came")
+
+
+def _judge(process: Process) -> None:
+    """Reconcile twice and write the verdict down."""
+    document = judge(process.services, process.folder)
+    with process.services.ledger.reading() as tx:
+        document["jobs"] = int(tx.scalar(select(func.count()).select_from(jobs)) or 0)
+    (process.folder / "verdict.json").write_text(json.dumps(document, default=str))
+
+
+STEPS: Mapping[str, Callable[[Process], None]] = {
+    "set_up": _set_up,
+    "submit": _submit,
+    "rounds": _rounds,
+    "same_waves": _same_waves,
+    "effects": _effects,
+    "reconcile": _reconcile,
+    "purge": _purge,
+    "publish": _publish,
+    "cancel": _cancel,
+    "supersede": _supersede,
+    "requeue": _requeue,
+    "write_late": _write_late,
+    "lose_object": _lose_object,
+    "await_lease_end": _await_lease_end,
+    "await_queue_deadline": _await_queue_deadline,
+    "await_retention": _await_retention,
+    "judge": _judge,
+}

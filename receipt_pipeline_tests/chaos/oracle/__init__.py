@@ -1,0 +1,1 @@
+"""The invariants over plain rows, written without product queries."""

@@ -1,0 +1,1 @@
+"""Deterministic simulation of many workers under faults."""

@@ -1,0 +1,133 @@
+"""The evidence of a seed's end: every row, every change, and what store, channel and chain saw."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from receipt_pipeline.core.errors import PipelineError
+from receipt_pipeline.effects.results import read_result
+from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
+from receipt_pipeline_tests.chaos.simulator.fakes import MemoryChannel, MemoryObjects
+from receipt_pipeline_tests.chaos.simulator.faults import Mishap
+from receipt_pipeline_tests.chaos.simulator.ledger import Change, Dump
+from receipt_pipeline_tests.chaos.simulator.script import SimulatedChain
+
+if TYPE_CHECKING:
+    from receipt_pipeline_tests.chaos.simulator.harness import World
+
+Row = dict[str, Any]
+EVIDENT = (
+    "jobs",
+    "items",
+    "attempts",
+    "events",
+    "effects",
+    "outbox",
+    "deliveries",
+    "consumed",
+    "review_tasks",
+    "quarantine",
+    "investigations",
+    "refused_writes",
+    "tombstones",
+    "waves",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is left of one seed; times are microseconds, JSON columns are read.
+
+    Attributes:
+        of_job: rows of every table by job id, in order.
+        scans: the scans that callers handed in, by hex digest.
+        outputs_changed: whether the model ever gave another output than the scan's own.
+        served: per job what `read_result` answers: its digest, or the code with which it refuses.
+        before, after: the whole ledger around one more reconciliation.
+        faults: what went wrong on the way, each line beginning with the invariant that it breaks.
+    """
+
+    rows: dict[str, list[Row]]
+    of_job: dict[str, dict[str, list[Row]]]
+    changes: list[Change]
+    objects: MemoryObjects
+    channel: MemoryChannel
+    chain: SimulatedChain
+    scans: dict[str, bytes]
+    outputs_changed: bool
+    answers: dict[tuple[str, str], set[str]]
+    canceled: set[str]
+    served: dict[str, str]
+    before: Dump
+    after: Dump
+    faults: list[str]
+    now_us: int
+
+    @property
+    def jobs(self) -> list[Row]:
+        """Return every job's row."""
+        return self.rows["jobs"]
+
+    def of(self, table: str, job_id: str) -> list[Row]:
+        """Return a job's rows of one table, in order."""
+        return self.of_job[table].get(job_id, [])
+
+    def journal_of(self, job_ids: Collection[str | None]) -> list[str]:
+        """Return the journal of these jobs as lines."""
+        lines = []
+        for row in self.rows["events"]:
+            if row["job_id"] in job_ids:
+                epoch = "" if row["lease_epoch"] is None else f" epoch {row['lease_epoch']}"
+                told = f"{row['job_id']} {row['kind']}{epoch} {json.dumps(row['data'])}"
+                lines.append(f"journal {row['seq']}: {told}")
+        return lines
+
+
+def collect(world: World, *, before: Dump, after: Dump) -> Evidence:
+    """Read everything that a world left."""
+    rows = {table: [_read(row) for row in world.bench.rows(table)] for table in EVIDENT}
+    of_job: dict[str, dict[str, list[Row]]] = {table: defaultdict(list) for table in EVIDENT}
+    for table, listed in rows.items():
+        for row in listed:
+            of_job[table][row.get("job_id", "")].append(row)
+    changes = world.bench.changes()
+    assert len(changes) >= len(rows["jobs"]), "nothing watches the ledger"
+    return Evidence(
+        rows=rows,
+        of_job=of_job,
+        changes=changes,
+        objects=world.objects,
+        channel=world.channel,
+        chain=world.chain,
+        scans={digest: data for wanted in world.wanted for digest, data in wanted.scans.items()},
+        outputs_changed=any(made.mishap is Mishap.CHANGED for made in world.dice.made),
+        answers=world.answers,
+        canceled=world.canceled,
+        served={row["job_id"]: _served(world, row) for row in rows["jobs"]},
+        before=before,
+        after=after,
+        faults=world.faults,
+        now_us=(world.clock.now() - EPOCH) // MICROSECOND,
+    )
+
+
+def _served(world: World, job: Row) -> str:
+    try:
+        answer = read_result(world.effects, job["job_id"], tenant=job["tenant"])
+    except PipelineError as error:
+        return error.reason.code
+    return str(answer["object"]["digest"]) if answer["object"] else ""
+
+
+JSON_COLUMNS = frozenset({"data", "evidence", "digests", "payload", "reasons"})
+
+
+def _read(row: Row) -> Row:
+    return {
+        name: json.loads(value) if name in JSON_COLUMNS and isinstance(value, str) else value
+        for name, value in row.items()
+    }

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from receipt_pipeline.app.facade import evaluations as room
+from receipt_pipeline.app import evaluations as room
 from receipt_pipeline.core.errors import InputRefused, NotAllowed
 from receipt_pipeline.defs.evaluation import chain_evaluation, release_no_worse
 from receipt_pipeline.ledger.journal import EventKind

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.app.facade import passes
+from receipt_pipeline.app import passes
 from receipt_pipeline.core.errors import NotAllowed, NotFound
 from receipt_pipeline.core.items import Decision
 from receipt_pipeline.ledger.effects.consumption import make_review_tasks

@@ -27,7 +27,7 @@ PROVEN_BY = {
     "receipts drill": "receipt_pipeline_tests/e2e/test_drill.py",
     "receipts drill --story lease-theft": "receipt_pipeline_tests/e2e/test_lease_theft_drill.py",
 }
-OLDER_JOBS = """external_id,state,submitted_at,ended_at,items,caller,idempotency_key,decision
+LEGACY_JOBS = """external_id,state,submitted_at,ended_at,items,caller,idempotency_key,decision
 8812,DONE,2026-11-27T08:00:00Z,2026-11-27T08:03:10Z,3,kim,expenses-2026-11-27,review
 8813,parked,2026-11-27T08:10:00Z,,1,kim,,
 """
@@ -166,7 +166,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> ReadersHome:
     (folder / "expenses.json").write_text(json.dumps(manifest))
     (folder / "corrected.json").write_text(json.dumps(manifest | {"idempotency_key": "corrected"}))
     shutil.copytree(SAMPLES, folder / "data" / "samples")
-    (folder / "older-jobs.csv").write_text(OLDER_JOBS)
+    (folder / "legacy-jobs.csv").write_text(LEGACY_JOBS)
     home = ReadersHome(folder)
     home.stands_for("JOB")
     home.answer("report")

@@ -1,4 +1,4 @@
-"""The documents show the house as it stands, and their links lead somewhere."""
+"""The documents match the code, and their links point to files that exist."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def test_every_command_is_explained() -> None:
     assert [name for name in commands if name not in shown] == []
 
 
-def test_every_room_is_shown() -> None:
-    rooms = {
+def test_every_package_is_shown() -> None:
+    packages = {
         path.relative_to(PROJECT / "receipt_pipeline").parts[0]
         for path in tracked_files()
         if path.suffix == ".py" and path.is_relative_to(PROJECT / "receipt_pipeline")
     } - {"__init__.py"}
-    shown = {name.rstrip("/") for name in re.findall(r"`([a-z_.]+/?)`", section("The house"))}
-    assert rooms - shown == set()
+    shown = {name.rstrip("/") for name in re.findall(r"`([a-z_.]+/?)`", section("The packages"))}
+    assert packages - shown == set()

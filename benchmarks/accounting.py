@@ -24,7 +24,7 @@ from benchmarks.bulk_ledger import add_jobs, bulk_ledger
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.query import fetch_rows, reading_report
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.schema.jobs import jobs as jobs_table
@@ -34,7 +34,7 @@ CHANGES = 1_000
 
 def accountant_of(home: Path) -> Accountant:
     """Return an accountant over the ledger of a measured home."""
-    return Accountant(open_ledger(f"sqlite:///{home / 'ledger.db'}"), home / "report", ServiceLimits())
+    return Accountant(open_ledger(f"sqlite:///{home / 'ledger.db'}"), home / "report", Limits())
 
 
 def rebuild(home: Path) -> int:

@@ -17,7 +17,7 @@ from receipt_pipeline.accounting.exported import EXPORTED, ExportedTable
 from receipt_pipeline.accounting.release_report import async_release_report
 from receipt_pipeline.accounting.reported import asking_report
 from receipt_pipeline.core.lifecycle import JobState
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.invariants.account import counted_account_sets
 
 MEMORY_LIMIT = "1GB"
@@ -183,7 +183,7 @@ def account_of_parquet(home: Path) -> int:
     accepted, and how many items are unresolved. The jobs still open are listed, as the sets list them.
     """
     with over_parquet(home) as connection, asking_report(connection, now=NOW) as tx:
-        found = counted_account_sets(tx, limits=ServiceLimits())
+        found = counted_account_sets(tx, limits=Limits())
         waiting = connection.sql(WAITING_QUERY).to_arrow_table()
     assert found.orphan_terminal == found.overlapping == found.unresolved == ()
     assert len(waiting) == found.ordinary.get(JobState.ACCEPTED, 0)

@@ -21,7 +21,7 @@ from receipt_pipeline.core.alerts import AlertThresholds, read_thresholds
 from receipt_pipeline.core.canonical import is_digest
 from receipt_pipeline.core.effects import Capability
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.core.limits import SERVES_ALL, Rollout, RolloutStage, ServiceLimits
+from receipt_pipeline.core.limits import SERVES_ALL, Limits, Rollout, RolloutStage
 from receipt_pipeline.core.principals import Role
 from receipt_pipeline.core.reasons import SETTING_INVALID
 
@@ -29,6 +29,7 @@ ALERTS_FILE = "alerts.toml"
 COHORT_ALLOWED = "names of callers, with RECEIPTS_ROLLOUT=cohort and not without it"
 ZONES_ALLOWED = "a zone by its name, such as Europe/Berlin"
 LIMIT_PREFIX = "RECEIPTS_LIMIT_"
+LIMIT_ALIASES = {"settle_s": "debounce_s", "missing_scans_s": "arrival_timeout_s"}
 DAGSTER_SCHEMA = "dagster"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PACKAGE_ROOT = Path(__file__).resolve().parent
@@ -62,7 +63,7 @@ class Settings:
     caller: str
     roles: frozenset[str]
     image_digest: str | None
-    limits: ServiceLimits
+    limits: Limits
     drills_enabled: bool
     drill_plan: str
     notify_command: tuple[str, ...] = ()
@@ -248,15 +249,17 @@ def _time_zone(env: Mapping[str, str]) -> str:
         raise InputRefused(SETTING_INVALID, variable="RECEIPTS_TIME_ZONE", allowed=ZONES_ALLOWED) from error
 
 
-def _limits(env: Mapping[str, str]) -> ServiceLimits:
+def _limits(env: Mapping[str, str]) -> Limits:
     """Return the default limits with every `RECEIPTS_LIMIT_<NAME>` put in its place."""
-    defaults = ServiceLimits()
-    numbers = {field.name: getattr(defaults, field.name) for field in dataclasses.fields(defaults)}
+    defaults = Limits(time_zone=_time_zone(env))
+    parts = (defaults.work, defaults.intake, defaults.delivery, defaults.retention, defaults.staffing)
+    numbers = {field.name: getattr(part, field.name) for part in parts for field in dataclasses.fields(part)}
     given: dict[str, float | int] = {}
     for variable, text in env.items():
         if not variable.startswith(LIMIT_PREFIX):
             continue
         name = variable.removeprefix(LIMIT_PREFIX).lower()
+        name = LIMIT_ALIASES.get(name, name)
         kind = type(numbers.get(name))
         if kind not in (int, float):
             raise InputRefused(SETTING_INVALID, variable=variable)
@@ -266,8 +269,11 @@ def _limits(env: Mapping[str, str]) -> ServiceLimits:
             raise InputRefused(SETTING_INVALID, variable=variable) from error
         if not 0 <= given[name] < math.inf:
             raise InputRefused(SETTING_INVALID, variable=variable)
+    replaced = defaults.replace(**given)
     principals = env.get("RECEIPTS_PRINCIPALS")
-    replaced = dataclasses.replace(defaults, **given, time_zone=_time_zone(env))  # type: ignore[arg-type]
     if principals is None:
         return replaced
-    return dataclasses.replace(replaced, principals=frozenset(filter(None, principals.split(","))))
+    staffing = dataclasses.replace(
+        replaced.staffing, principals=frozenset(filter(None, principals.split(",")))
+    )
+    return dataclasses.replace(replaced, staffing=staffing)

@@ -9,7 +9,7 @@ from typing import Any
 from receipt_pipeline.core.canonical import digest_of, digest_of_bytes
 from receipt_pipeline.core.effects import EffectDemand
 from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.pins import Release
 from receipt_pipeline.core.reasons import RISK_HIGH, SCAN_BROKEN
 from receipt_pipeline.core.request import JOB_CONTRACT, ItemRequest, JobRequest, LimitsRequest, resolve_limits
@@ -24,7 +24,7 @@ from receipt_pipeline.ledger.releases import SETUP, approve_release, move_alias
 TENANT = "acme"
 CALLER = "kim"
 WORKER = "worker-a"
-LIMITS = ServiceLimits()
+LIMITS = Limits()
 NO_LIMITS = LimitsRequest()
 RELEASE = Release(
     image_digest=digest_of("image"),
@@ -103,16 +103,16 @@ def an_accepted_job(
     """Accept a job under the approved release and return its row; `given` goes to `a_request`."""
     approve(ledger)
     request = request or a_request(**given)
-    frozen = resolve_limits(request.limits, items=len(request.items), cutoff_margin_s=LIMITS.cutoff_margin_s)
+    frozen = resolve_limits(
+        request.limits, items=len(request.items), cutoff_margin_s=LIMITS.intake.cutoff_margin_s
+    )
     with ledger.transaction() as tx:
         return insert_job(
             tx, tenant=tenant, caller=caller, request=request, limits=frozen, stored=stored(request)
         )
 
 
-def claimed(
-    ledger: Ledger, job_id: str, *, owner: str = WORKER, limits: ServiceLimits = LIMITS
-) -> ClaimedJob:
+def claimed(ledger: Ledger, job_id: str, *, owner: str = WORKER, limits: Limits = LIMITS) -> ClaimedJob:
     """Claim this job, which must be ready, and return it in hand."""
     with ledger.transaction() as tx:
         job = claim_job(tx, job_id=job_id, owner=owner, run_id=f"run-{owner}", limits=limits)
@@ -141,9 +141,7 @@ def a_rejection() -> ItemOutcome:
     return ItemOutcome(item_class=ItemClass.REJECTED, reason_code=SCAN_BROKEN.code)
 
 
-def finish_items(
-    ledger: Ledger, job: ClaimedJob, *outcomes: ItemOutcome, limits: ServiceLimits = LIMITS
-) -> None:
+def finish_items(ledger: Ledger, job: ClaimedJob, *outcomes: ItemOutcome, limits: Limits = LIMITS) -> None:
     """Work off the claimed job's items in order; without outcomes, every one is classified as clear."""
     wanted = outcomes or (an_outcome(),) * len(job.items)
     with ledger.transaction() as tx:
@@ -163,7 +161,7 @@ def a_result(job: ClaimedJob, *, content: str = "result") -> VerifiedResult:
 
 
 def publish(
-    ledger: Ledger, job: ClaimedJob, result: VerifiedResult | None = None, *, limits: ServiceLimits = LIMITS
+    ledger: Ledger, job: ClaimedJob, result: VerifiedResult | None = None, *, limits: Limits = LIMITS
 ) -> VerifiedResult:
     """Record the intent and commit the result of a job whose items are finished."""
     result = result or a_result(job)

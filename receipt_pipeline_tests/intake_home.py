@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.intake.accept import Acceptance, accept
 from receipt_pipeline.intake.context import Intake, status_document_location, tell_nobody
@@ -34,7 +34,7 @@ def an_intake(
     return Intake(
         ledger=ledger,
         objects=LocalObjectStore(home / "objects"),
-        limits=ServiceLimits(**limits),
+        limits=Limits().replace(**limits),
         home=home,
         status_location=status_document_location(home),
         after_accept=after_accept,

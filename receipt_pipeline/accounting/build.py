@@ -21,7 +21,7 @@ from receipt_pipeline.accounting.exported import EXPORTED, Renewal
 from receipt_pipeline.accounting.facts import SETTLED_BY_ROWS, Earlier, Facts, read_facts
 from receipt_pipeline.accounting.report import build_document
 from receipt_pipeline.accounting.reported import asking_of_renewed, asking_report
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
 
 TIME_ZONE = "UTC"
@@ -65,7 +65,7 @@ def build_file(
     export: Path,
     note: ExportNote,
     moment: LedgerMoment,
-    limits: ServiceLimits,
+    limits: Limits,
     cutoff: dt.datetime | None = None,
     base: Base | None = None,
 ) -> tuple[Facts, dict[str, Any]]:
@@ -156,7 +156,7 @@ def _load_account(
     note: ExportNote,
     facts: Facts,
     document: Mapping[str, Any],
-    limits: ServiceLimits,
+    limits: Limits,
 ) -> None:
     """Put the account of this moment in the place of any earlier one."""
     for table in ("report_info", "active_principals", "account_findings"):
@@ -175,7 +175,7 @@ def _load_account(
             note.refresh_no,
         ],
     )
-    for principal in sorted(limits.principals):
+    for principal in sorted(limits.staffing.principals):
         connection.execute("INSERT INTO active_principals VALUES (?)", [principal])
     # As one Arrow table: a row-wise insert of many findings takes a millisecond each.
     connection.register("found", _found(facts))

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from receipt_pipeline.accounting.release_report import JobSets
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES, JobState
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.changes import CopiedLedger
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.invariants.account import AccountSets, account_sets, counted_account_sets
@@ -133,7 +133,7 @@ class Facts:
 def read_facts(
     tx: LedgerTransaction,
     *,
-    limits: ServiceLimits,
+    limits: Limits,
     cutoff: dt.datetime | None = None,
     tenant: str | None = None,
     earlier: Earlier | None = None,
@@ -233,7 +233,7 @@ def questions_settled_by_rows() -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _balance(tx: LedgerTransaction, limits: ServiceLimits, cutoff: dt.datetime | None) -> AccountSets:
+def _balance(tx: LedgerTransaction, limits: Limits, cutoff: dt.datetime | None) -> AccountSets:
     if isinstance(tx, CopiedLedger):
         return counted_account_sets(tx, limits=limits, cutoff=cutoff)
     return account_sets(tx, limits=limits, cutoff=cutoff)
@@ -285,7 +285,7 @@ def _open_findings(
     questions: list[dict[str, Any]],
     *,
     now: dt.datetime,
-    limits: ServiceLimits,
+    limits: Limits,
 ) -> tuple[OpenFinding, ...]:
     """Join each finding with the newest question about it, then add the open questions nobody owns."""
     by_job: dict[str | None, list[dict[str, Any]]] = {}
@@ -293,7 +293,7 @@ def _open_findings(
         by_job.setdefault(row["job_id"], []).append(row)
 
     def owned(row: Mapping[str, Any]) -> bool:
-        return is_owned(row, now=now, principals=limits.principals)
+        return is_owned(row, now=now, principals=limits.staffing.principals)
 
     lines = []
     for finding, ids in sorted(findings.items()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger
 
 
@@ -15,7 +15,7 @@ class Accountant:
 
     ledger: Ledger
     report_root: Path
-    limits: ServiceLimits
+    limits: Limits
 
     @property
     def published(self) -> Path:

@@ -86,7 +86,7 @@ class Passes(Rooms):
             )
         if fault is not None:
             return PassSummary(f"inbox: left as it is, {fault.code}", {})
-        summary = sweep_inbox(self.intake, time_bound_s=self.settings.limits.pass_bound_s)
+        summary = sweep_inbox(self.intake, time_bound_s=self.settings.limits.work.pass_bound_s)
         return _summary("inbox", summary.counts)
 
     def inbox_waiting(self) -> bool:
@@ -107,7 +107,7 @@ class Passes(Rooms):
 
     def deliver_and_consume(self, *, job_id: str | None = None) -> PassSummary:
         """Send due messages and status documents, and let the review consumer take in results."""
-        bound_s = self.settings.limits.pass_bound_s / 2
+        bound_s = self.settings.limits.work.pass_bound_s / 2
         delivered = deliver(self.effects, at_most=PASS_ITEMS_MAX, time_bound_s=bound_s, job_id=job_id)
         consumed = consume_due(self.effects, at_most=PASS_ITEMS_MAX, time_bound_s=bound_s, job_id=job_id)
         written = send_status_documents(self.effects, at_most=PASS_ITEMS_MAX, job_id=job_id)
@@ -159,7 +159,7 @@ class Passes(Rooms):
             beat_wave(tx, wave_id, run_id=run_id)
             rows = wave_jobs(tx, wave_id)
         sized = [(row["job_id"], row["items_requested"]) for row in rows]
-        _wave_ends_at[wave_id] = time.monotonic() + self.settings.limits.wave_slice_s
+        _wave_ends_at[wave_id] = time.monotonic() + self.settings.limits.work.wave_slice_s
         return plan_groups(sized, items_per_group=items_per_group)
 
     def work_group(self, wave_id: str, job_ids: Sequence[str], *, run_id: str) -> list[JobLine]:
@@ -191,7 +191,7 @@ class Passes(Rooms):
                     tx,
                     wave_id,
                     items_max=CONTINUE_ITEMS_MAX,
-                    worker_ttl_s=self.settings.limits.worker_ttl_s,
+                    worker_ttl_s=self.settings.limits.work.worker_ttl_s,
                 )
             if not job_ids:
                 break

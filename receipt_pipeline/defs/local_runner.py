@@ -75,7 +75,7 @@ class Rounds:
         """
         assert run_key is not None
         running = sum(1 for child in self.children.values() if child.poll() is None)
-        if run_key in self.children or running >= self.settings.limits.wave_slots:
+        if run_key in self.children or running >= self.settings.limits.work.wave_slots:
             return
         env = {**os.environ, **self.environment}
         if self.plan:

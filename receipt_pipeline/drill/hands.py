@@ -86,7 +86,7 @@ def result_refusal(services: Services, job_id: str) -> str:
 
 def wait_past_limits(services: Services, job_id: str, *, wait_s: float = 60.0) -> bool:
     """Wait, without any round, until a running job is past its own deadline and the grace."""
-    grace_s = services.settings.limits.overrun_grace_s
+    grace_s = services.settings.limits.work.overrun_grace_s
     end = time.monotonic() + wait_s
     while time.monotonic() < end:
         with services.ledger.reading() as tx:

@@ -24,7 +24,7 @@ def deliver_alerts(effects: EffectServices, *, tenant: str, at_most: int) -> dic
         How many were delivered and how many failed.
     """
     with effects.ledger.reading() as tx:
-        due = undelivered_alerts(tx, sends_max=effects.limits.delivery_attempts_max, at_most=at_most)
+        due = undelivered_alerts(tx, sends_max=effects.limits.delivery.delivery_attempts_max, at_most=at_most)
     counts = {DELIVERED: 0, FAILED: 0}
     for row in due:
         if row["channel"] == effects.channel.name:

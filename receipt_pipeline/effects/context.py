@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.effects.channels import Channel
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.objects.store import ObjectStore
@@ -19,4 +19,4 @@ class EffectServices:
     objects: ObjectStore
     channel: Channel
     outbox_root: Path
-    limits: ServiceLimits
+    limits: Limits

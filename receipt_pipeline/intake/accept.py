@@ -234,7 +234,7 @@ class _Commit:
                 return None
             spend_quota(tx, self.principal, items=len(stored))
             limits = resolve_limits(
-                request.limits, items=len(stored), cutoff_margin_s=intake.limits.cutoff_margin_s
+                request.limits, items=len(stored), cutoff_margin_s=intake.limits.intake.cutoff_margin_s
             )
             job = insert_job(
                 tx,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from receipt_pipeline.core.limits import SERVES_ALL, Rollout, ServiceLimits
+from receipt_pipeline.core.limits import SERVES_ALL, Limits, Rollout
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.objects.store import ObjectStore
 
@@ -32,7 +32,7 @@ class Intake:
 
     ledger: Ledger
     objects: ObjectStore
-    limits: ServiceLimits
+    limits: Limits
     home: Path
     status_location: Callable[[str, str], str]
     after_accept: Callable[[str], None] = tell_nobody

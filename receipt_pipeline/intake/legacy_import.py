@@ -14,7 +14,7 @@ from receipt_pipeline.core.errors import InputRefused, KeyConflict, PipelineErro
 from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.legacy_jobs import OlderJob, class_of
 from receipt_pipeline.core.lifecycle import TerminalClass
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.principals import Principal
 from receipt_pipeline.core.reasons import (
     FIELD_INVALID,
@@ -245,7 +245,7 @@ def _decide(
     tenant: str,
     older: OlderSystem,
     by: str,
-    limits: ServiceLimits,
+    limits: Limits,
 ) -> tuple[str | None, Taken | PipelineError]:
     """Return the id of the record that the row is about, and what became of the row."""
     if row.job is None:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import bindparam, insert, select, update
 
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import (
     INVESTIGATION_CLOSED,
     INVESTIGATION_UNKNOWN_OWNER,
@@ -59,7 +59,7 @@ def open_investigation(
     reason: Reason,
     suspected_effect: str,
     allowed_repair: str,
-    limits: ServiceLimits,
+    limits: Limits,
     evidence: Mapping[str, Any] | None = None,
     again: str = "",
     tenant: str = "",
@@ -80,7 +80,7 @@ def open_investigation(
     job = tx.row(select(jobs.c.tenant, jobs.c.checkpoint).where(jobs.c.job_id == job_id)) if job_id else None
     now = tx.now()
     investigation_id = new_id(tx, "inv")
-    owner = limits.owner_of(kind)
+    owner = limits.staffing.owner_of(kind)
     tx.execute(
         insert(investigations).values(
             investigation_id=investigation_id,
@@ -88,10 +88,10 @@ def open_investigation(
             kind=kind,
             subject=subject,
             owner=owner,
-            escalation=limits.escalation,
+            escalation=limits.staffing.escalation,
             state=OPEN,
             opened_at=now,
-            deadline_at=now + dt.timedelta(seconds=limits.investigation_deadline_s),
+            deadline_at=now + dt.timedelta(seconds=limits.staffing.investigation_deadline_s),
             reason_code=reason.code,
             suspected_effect=suspected_effect,
             last_safe_checkpoint=job["checkpoint"] if job else None,
@@ -139,7 +139,7 @@ def read_investigation(
 
 
 def assign_investigation(
-    tx: LedgerTransaction, investigation_id: str, *, owner: str, by: str, limits: ServiceLimits
+    tx: LedgerTransaction, investigation_id: str, *, owner: str, by: str, limits: Limits
 ) -> None:
     """Give an open investigation to an active principal.
 
@@ -147,7 +147,7 @@ def assign_investigation(
         InputRefused: INVESTIGATION.OWNER_INACTIVE.v1. NotAllowed: it is already resolved.
     """
     row = read_investigation(tx, investigation_id)
-    if owner not in limits.principals:
+    if owner not in limits.staffing.principals:
         raise InputRefused(INVESTIGATION_UNKNOWN_OWNER, owner=owner)
     written = tx.execute(
         update(investigations)

@@ -9,7 +9,7 @@ from sqlalchemy import func, insert, select, update
 
 from receipt_pipeline.core.errors import KeyConflict, NotFound
 from receipt_pipeline.core.legacy_jobs import OlderJob
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import (
     IMPORT_BY_WORD,
     IMPORT_CONFLICT,
@@ -42,7 +42,7 @@ class Taken(StrEnum):
 
 
 def take_older_job(
-    tx: LedgerTransaction, job: OlderJob, *, tenant: str, origin: str, by: str, limits: ServiceLimits
+    tx: LedgerTransaction, job: OlderJob, *, tenant: str, origin: str, by: str, limits: Limits
 ) -> tuple[str, Taken]:
     """Record an older job, or find it recorded; returns its id here and what that changed.
 
@@ -80,7 +80,7 @@ def take_older_job(
 
 
 def _insert(
-    tx: LedgerTransaction, job: OlderJob, *, tenant: str, origin: str, by: str, limits: ServiceLimits
+    tx: LedgerTransaction, job: OlderJob, *, tenant: str, origin: str, by: str, limits: Limits
 ) -> str:
     job_id = new_id(tx, IMPORTED_PREFIX.removesuffix("_"))
     asked = None

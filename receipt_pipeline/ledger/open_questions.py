@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, or_, select
 
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import Reason
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import (
@@ -67,7 +67,7 @@ class Question:
     decided_by_note: bool = False
 
 
-def ask(tx: LedgerTransaction, question: Question, *, limits: ServiceLimits) -> bool:
+def ask(tx: LedgerTransaction, question: Question, *, limits: Limits) -> bool:
     """Open the question unless it is open, or a person has decided about it; True when it is new.
 
     Where reconciliation itself had closed the question because the fault was gone, the fault's return
@@ -124,16 +124,16 @@ def answer_gone(
     return gone
 
 
-def escalate_overdue(tx: LedgerTransaction, *, limits: ServiceLimits) -> list[str]:
+def escalate_overdue(tx: LedgerTransaction, *, limits: Limits) -> list[str]:
     """Give open questions past their deadline to the escalation of the rota (D13); returns their ids.
 
     The deadline stays as it is: an overdue question is unowned until somebody answers it.
     """
-    if limits.escalation not in limits.principals:
+    if limits.staffing.escalation not in limits.staffing.principals:
         return []
-    rows = tx.rows(_OVERDUE, {"now": tx.now(), "escalation": limits.escalation})
+    rows = tx.rows(_OVERDUE, {"now": tx.now(), "escalation": limits.staffing.escalation})
     for row in rows:
         assign_investigation(
-            tx, row["investigation_id"], owner=limits.escalation, by=RECONCILER, limits=limits
+            tx, row["investigation_id"], owner=limits.staffing.escalation, by=RECONCILER, limits=limits
         )
     return [row["investigation_id"] for row in rows]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from receipt_pipeline.core.lifecycle import JobState, Phase
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.invariants.effects import (
     GIVEN_UP,
@@ -51,7 +51,7 @@ def record_subject(row: Mapping[str, Any]) -> str:
     return f"{row['job_id']}:record"
 
 
-def _standing_gaps(tx: LedgerTransaction, *, limits: ServiceLimits) -> set[str]:
+def _standing_gaps(tx: LedgerTransaction, *, limits: Limits) -> set[str]:
     gaps = {gap_subject(row) for row in effect_gaps(tx).rows if row["fault"] != GIVEN_UP}
     gaps |= {undelivered_subject(row) for row in unexplained_notifications(tx, limits=limits).rows}
     return gaps | {task_subject(row) for row in task_faults(tx).rows}
@@ -62,7 +62,7 @@ def _unbalanced(tx: LedgerTransaction) -> set[str]:
     return conflicts | {str(row["job_id"]) for row in unbalanced_items(tx).rows}
 
 
-def fact_stands(tx: LedgerTransaction, question: Mapping[str, Any], *, limits: ServiceLimits) -> bool:
+def fact_stands(tx: LedgerTransaction, question: Mapping[str, Any], *, limits: Limits) -> bool:
     """Tell whether the last look at ledger and objects still finds what the question asks about.
 
     A question of any other kind is a decision of its owner, for which no fact has to change; so is one

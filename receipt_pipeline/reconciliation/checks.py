@@ -9,7 +9,7 @@ from types import MappingProxyType
 from sqlalchemy.exc import IntegrityError
 
 from receipt_pipeline.core.alerts import AlertThresholds
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.effects.alerts import open_alerts, record_alerts, standing_alerts
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.invariants.alerts import QUICK_KINDS, SWEPT_KINDS, find_alerts
@@ -42,7 +42,7 @@ RESULT_OBJECTS = "result_objects"
 NOTIFICATIONS = "notifications"
 REVIEW_TASKS = "review_tasks"
 
-Finder = Callable[[LedgerTransaction, ServiceLimits], Finding]
+Finder = Callable[[LedgerTransaction, Limits], Finding]
 
 
 @dataclass(frozen=True, slots=True)

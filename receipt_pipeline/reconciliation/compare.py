@@ -192,7 +192,7 @@ def look_for_orphans(services: Reconciler) -> Iterator[tuple[int, list[Sighting]
     entries = chain(services.objects.listing(RESULTS_PREFIX), services.objects.listing(SET_ASIDE_PREFIX))
     while batch := list(islice(entries, OBJECTS_BATCH_MAX)):
         with services.ledger.reading() as tx:
-            limit = tx.now() - dt.timedelta(seconds=services.limits.orphan_grace_s)
+            limit = tx.now() - dt.timedelta(seconds=services.limits.retention.orphan_grace_s)
             explained = explained_keys(tx, (entry.key for entry in batch))
         yield (
             len(batch),

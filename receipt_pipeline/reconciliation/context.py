@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from receipt_pipeline.core.alerts import AlertThresholds
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.objects.store import ObjectStore
 
@@ -24,5 +24,5 @@ class Reconciler:
 
     ledger: Ledger
     objects: ObjectStore
-    limits: ServiceLimits
+    limits: Limits
     thresholds: Callable[[], AlertThresholds] = AlertThresholds

@@ -32,7 +32,7 @@ def expire_overdue(services: Reconciler) -> list[str]:
 
 def overrun_late(services: Reconciler) -> list[str]:
     """Take jobs from workers that did not close within the grace; closing attempts finish them (D4)."""
-    grace_s = services.limits.overrun_grace_s
+    grace_s = services.limits.work.overrun_grace_s
     with services.ledger.reading() as tx:
         late = overrunning_jobs(tx, grace_s=grace_s, at_most=JOBS_BATCH_MAX)
     taken = []
@@ -74,7 +74,7 @@ _RETIRED = (
 
 
 def _retired_jobs(tx: LedgerTransaction, services: Reconciler) -> list[str]:
-    carried = carried_release_ids(tx, worker_ttl_s=services.limits.worker_ttl_s)
+    carried = carried_release_ids(tx, worker_ttl_s=services.limits.work.worker_ttl_s)
     return [str(row["job_id"]) for row in tx.rows(_RETIRED, {"carried": sorted(carried)})]
 
 
@@ -82,5 +82,5 @@ def free_waiting(services: Reconciler) -> tuple[list[str], list[str]]:
     """Close silent waves and show who waits for a capable worker; returns wave ids and job ids."""
     with services.ledger.transaction() as tx:
         silent = close_silent_waves(tx, limits=services.limits)
-        stranded = mark_incapable(tx, worker_ttl_s=services.limits.worker_ttl_s)
+        stranded = mark_incapable(tx, worker_ttl_s=services.limits.work.worker_ttl_s)
     return silent, stranded

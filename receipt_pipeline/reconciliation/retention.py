@@ -67,7 +67,9 @@ def _purge(services: Reconciler, job_id: str, keys: Sequence[str]) -> bool:
 def expire_diagnostics(services: Reconciler) -> list[str]:
     """Remove hosts, runs and measurements of attempts, sooner than any payload; returns job ids (R129)."""
     with services.ledger.reading() as tx:
-        due = due_diagnostics(tx, retention_s=services.limits.diagnostics_retention_s, at_most=JOBS_BATCH_MAX)
+        due = due_diagnostics(
+            tx, retention_s=services.limits.retention.diagnostics_retention_s, at_most=JOBS_BATCH_MAX
+        )
     for job_id in due:
         with services.ledger.transaction() as tx:
             forget_diagnostics(tx, job_id)
@@ -99,16 +101,16 @@ def sweep_scans(services: Reconciler) -> ScanSweep:
     limits = services.limits
     with services.ledger.transaction() as tx:
         now = tx.now()
-        released = release_stale_copies(tx, before=now - dt.timedelta(seconds=limits.copy_hold_s))
+        released = release_stale_copies(tx, before=now - dt.timedelta(seconds=limits.retention.copy_hold_s))
         ripe = marked_scans(
-            tx, before=now - dt.timedelta(seconds=limits.orphan_grace_s), at_most=OBJECTS_BATCH_MAX
+            tx, before=now - dt.timedelta(seconds=limits.retention.orphan_grace_s), at_most=OBJECTS_BATCH_MAX
         )
     for key in ripe:
         with services.ledger.transaction() as tx:
             condemn_scan(tx, key)
     removed: list[str] = []
     marked = 0
-    old = now - dt.timedelta(seconds=limits.orphan_grace_s)
+    old = now - dt.timedelta(seconds=limits.retention.orphan_grace_s)
     for batch in _stored_scans(services):
         with services.ledger.reading() as tx:
             condemned = removed_scans(tx, [entry.key for entry in batch])

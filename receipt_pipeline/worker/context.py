@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from receipt_pipeline.core.items import ItemOutcome, Submitted
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.objects.store import ObjectStore
@@ -57,7 +57,7 @@ class Worker:
     ledger: Ledger
     objects: ObjectStore
     chains: Callable[[Pins], Classifier]
-    limits: ServiceLimits
+    limits: Limits
     owner: str
     run_id: str = ""
     monotonic: Callable[[], float] = time.monotonic

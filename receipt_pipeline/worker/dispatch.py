@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from receipt_pipeline.core.failure_points import point
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
 from receipt_pipeline.ledger.jobs.waves import (
     Wave,
@@ -32,7 +32,7 @@ class Dispatched:
 
 
 def dispatch_waves(
-    ledger: Ledger, *, worker_id: str, release_ids: Sequence[str], limits: ServiceLimits
+    ledger: Ledger, *, worker_id: str, release_ids: Sequence[str], limits: Limits
 ) -> Dispatched:
     """Register this installation, close silent waves, reserve ready jobs for the free slots.
 
@@ -42,7 +42,7 @@ def dispatch_waves(
     with ledger.transaction() as tx:
         register_worker(tx, worker_id=worker_id, release_ids=release_ids)
         closed = close_silent_waves(tx, limits=limits)
-        stranded = mark_incapable(tx, worker_ttl_s=limits.worker_ttl_s)
+        stranded = mark_incapable(tx, worker_ttl_s=limits.work.worker_ttl_s)
     point("reserve.before")
     with ledger.transaction() as tx:
         _reserve_free_slots(tx, limits)
@@ -58,7 +58,7 @@ def await_ready(
     ledger: Ledger,
     *,
     wait_s: float,
-    limits: ServiceLimits,
+    limits: Limits,
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
@@ -71,7 +71,7 @@ def await_ready(
     seen = 0
     while True:
         with ledger.reading() as tx:
-            free = len(open_waves(tx)) < limits.wave_slots
+            free = len(open_waves(tx)) < limits.work.wave_slots
             ready = count_ready_items(tx) if free else 0
         if not free or (ready and ready == seen) or monotonic() >= ends_at:
             return ready
@@ -79,14 +79,14 @@ def await_ready(
         sleep(READY_POLL_S)
 
 
-def _reserve_free_slots(tx: LedgerTransaction, limits: ServiceLimits) -> None:
+def _reserve_free_slots(tx: LedgerTransaction, limits: Limits) -> None:
     """Share what is ready fairly among the free slots, so that all cores end at about the same time."""
-    free = limits.wave_slots - len(open_waves(tx))
+    free = limits.work.wave_slots - len(open_waves(tx))
     ready = count_ready_items(tx)
     while free > 0 and ready > 0:
-        share = min(limits.wave_items_max, max(1, -(-ready // free)))
+        share = min(limits.work.wave_items_max, max(1, -(-ready // free)))
         wave = reserve_wave(
-            tx, items_max=share, jobs_max=limits.wave_jobs_max, worker_ttl_s=limits.worker_ttl_s
+            tx, items_max=share, jobs_max=limits.work.wave_jobs_max, worker_ttl_s=limits.work.worker_ttl_s
         )
         if wave is None:
             return

@@ -115,7 +115,7 @@ class Heartbeat:
         with self._lock:
             token, at_work = self._token, self._at_work
             silent_s = self._worker.monotonic() - self._progressed_at
-        if at_work and silent_s >= self._worker.limits.item_timeout_s:
+        if at_work and silent_s >= self._worker.limits.work.item_timeout_s:
             self._given_up = True
             self._worker.end_process()
             return
@@ -128,7 +128,9 @@ class Heartbeat:
 
     def _renew(self, token: FencingToken | None) -> None:
         with self._worker.ledger.transaction() as tx:
-            renewed = token is None or renew_lease(tx, token, lease_ttl_s=self._worker.limits.lease_ttl_s)
+            renewed = token is None or renew_lease(
+                tx, token, lease_ttl_s=self._worker.limits.work.lease_ttl_s
+            )
             wave_open = not self._wave_id or beat_wave(tx, self._wave_id, run_id=self._worker.run_id)
         with self._lock:
             # The worker may have let go while the transaction ran; then the answer is about an old claim.
@@ -137,7 +139,7 @@ class Heartbeat:
             self._wave_closed = self._wave_closed or not wave_open
 
     def _run(self, beat: Callable[[], None]) -> None:
-        period_s = self._worker.limits.heartbeat_s
+        period_s = self._worker.limits.work.heartbeat_s
         due = self._worker.monotonic() + period_s
         while not self._stopped.wait(max(0.0, due - self._worker.monotonic())):
             beat()

@@ -55,7 +55,7 @@ def work_group(worker: Worker, *, wave_id: str, job_ids: Sequence[str]) -> list[
 
         def must_yield() -> bool:
             used_s = worker.monotonic() - started
-            return used_s >= worker.limits.wave_slice_s or beats.wave_closed or worker.stop_asked()
+            return used_s >= worker.limits.work.wave_slice_s or beats.wave_closed or worker.stop_asked()
 
         group = Group(worker, beats, must_yield)
         for job_id in job_ids:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from receipt_pipeline.core.items import ItemClass, balances, count_classes
 from receipt_pipeline.core.lifecycle import HELD_PHASES, TERMINAL_STATES, JobState
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.schema.effects import effects, investigations, outbox, quarantine
 from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs, refused_writes
@@ -55,13 +55,13 @@ def snapshot(ledger: Ledger, job_id: str) -> dict[str, list[dict[str, Any]]]:
     return {table.name: all_rows(ledger, table, job_id) for table in TABLES_OF_A_JOB}
 
 
-def assert_invariants(ledger: Ledger, limits: ServiceLimits, *, yields: int = 0) -> None:
+def assert_invariants(ledger: Ledger, limits: Limits, *, yields: int = 0) -> None:
     """Assert what no order of events may break, for every job of the ledger."""
     for job in all_rows(ledger, jobs):
         assert_job_invariants(ledger, job["job_id"], limits, yields=yields)
 
 
-def assert_job_invariants(ledger: Ledger, job_id: str, limits: ServiceLimits, *, yields: int = 0) -> None:
+def assert_job_invariants(ledger: Ledger, job_id: str, limits: Limits, *, yields: int = 0) -> None:
     """Assert what no order of events may break for one job: one ending, balance, bounds, owners."""
     job = job_row(ledger, job_id)
     listed = all_rows(ledger, items, job_id)
@@ -87,15 +87,15 @@ def assert_job_invariants(ledger: Ledger, job_id: str, limits: ServiceLimits, *,
 
 
 def _assert_attempts(
-    job: dict[str, Any], tried: list[dict[str, Any]], limits: ServiceLimits, *, yields: int
+    job: dict[str, Any], tried: list[dict[str, Any]], limits: Limits, *, yields: int
 ) -> None:
     epochs = [attempt["lease_epoch"] for attempt in tried]
     assert epochs == sorted(set(epochs))
     assert job["lease_epoch"] >= max(epochs, default=0)
     work = [attempt for attempt in tried if attempt["kind"] == "work"]
-    bound = job["max_attempts"] + limits.item_losses_max * job["items_requested"] + yields
+    bound = job["max_attempts"] + limits.work.item_losses_max * job["items_requested"] + yields
     assert len(work) <= bound
-    assert len(tried) - len(work) <= limits.closing_attempts_max
+    assert len(tried) - len(work) <= limits.work.closing_attempts_max
     assert job["attempts_spent"] == sum(attempt["spent_budget"] for attempt in tried) <= job["max_attempts"]
 
 

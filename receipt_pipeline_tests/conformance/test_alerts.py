@@ -58,7 +58,7 @@ def _phase_age(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertT
 def _lease_expired(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
     job_id = house.bench.accept(key="left")
     claimed(house.ledger, job_id)
-    house.clock.advance(house.limits.lease_ttl_s + CALM.lease_expired_s + 1)
+    house.clock.advance(house.limits.work.lease_ttl_s + CALM.lease_expired_s + 1)
     return job_id, lambda: reconcile_ledger(house.services), CALM
 
 
@@ -66,9 +66,9 @@ def _owner_changes(house: ReconcileBench) -> tuple[str, Callable[[], object], Al
     job_id = house.bench.accept(key="deadly")
     for number in range(2):
         claimed(house.ledger, job_id, owner=f"worker-{number}")
-        house.clock.advance(house.limits.lease_ttl_s + 1)
+        house.clock.advance(house.limits.work.lease_ttl_s + 1)
         reconcile_ledger(house.services)
-        house.clock.advance(house.limits.retry_cap_s)
+        house.clock.advance(house.limits.work.retry_cap_s)
     thresholds = dataclasses.replace(CALM, owner_changes=2)
     return job_id, lambda: house.bench.work_until_closed(job_id), thresholds
 
@@ -76,11 +76,11 @@ def _owner_changes(house: ReconcileBench) -> tuple[str, Callable[[], object], Al
 def _checkpoint_stale(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
     job_id = house.bench.accept(key="busy")
     claimed(house.ledger, job_id)
-    house.clock.advance(house.limits.lease_ttl_s / 2)
-    thresholds = dataclasses.replace(CALM, checkpoint_stale_s=house.limits.lease_ttl_s / 4)
+    house.clock.advance(house.limits.work.lease_ttl_s / 2)
+    thresholds = dataclasses.replace(CALM, checkpoint_stale_s=house.limits.work.lease_ttl_s / 4)
 
     def mend() -> None:
-        house.clock.advance(house.limits.lease_ttl_s)
+        house.clock.advance(house.limits.work.lease_ttl_s)
         reconcile_ledger(house.services)
 
     return job_id, mend, thresholds
@@ -95,7 +95,7 @@ def _budget_exhausted(house: ReconcileBench) -> tuple[str, Callable[[], object],
 
 def _effect_gap(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
     job_id = str(house.succeeded(key="unconsumed")["job_id"])
-    house.clock.advance(house.limits.effect_deadline_s + 1)
+    house.clock.advance(house.limits.delivery.effect_deadline_s + 1)
     return job_id, house.settle_effects, CALM
 
 

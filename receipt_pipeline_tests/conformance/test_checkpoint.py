@@ -68,7 +68,7 @@ def test_a_boundary_writes_outcome_checkpoint_begun_mark_and_lease_together(
     assert (second["item_class"], second["begun_epoch"], second["begun_at"]) == (None, 1, clock.now())
     row = job_row(ledger, job.token.job_id)
     assert (row["checkpoint"], row["checkpoint_at"]) == (1, clock.now())
-    assert row["lease_expires_at"] == clock.now() + dt.timedelta(seconds=LIMITS.lease_ttl_s)
+    assert row["lease_expires_at"] == clock.now() + dt.timedelta(seconds=LIMITS.work.lease_ttl_s)
     [attempt] = all_rows(ledger, attempts, job.token.job_id)
     assert attempt["invocations"] == 1
     assert event_kinds(ledger, job.token.job_id)[-1] == "item_finished"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import threading
 
@@ -49,10 +48,10 @@ def an_aging_job(ledger: Ledger) -> str:
 
 def taken_over(ledger: Ledger, clock: FakeClock, first: ClaimedJob) -> ClaimedJob:
     """Let the lease end, charge the loss, and claim for another worker once the pause is over."""
-    clock.advance(LIMITS.lease_ttl_s)
+    clock.advance(LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:
         assert lose_lease(tx, job_id=first.token.job_id, seen_epoch=first.token.lease_epoch, limits=LIMITS)
-    clock.advance(LIMITS.retry_cap_s * 2)
+    clock.advance(LIMITS.work.retry_cap_s * 2)
     return builders.claimed(ledger, first.token.job_id, owner="worker-b")
 
 
@@ -66,7 +65,7 @@ def test_a_claim_raises_the_epoch_and_opens_an_attempt(ledger: Ledger, clock: Fa
         1,
         builders.WORKER,
     )
-    assert job["lease_expires_at"] == clock.now() + dt.timedelta(seconds=LIMITS.lease_ttl_s)
+    assert job["lease_expires_at"] == clock.now() + dt.timedelta(seconds=LIMITS.work.lease_ttl_s)
     assert job["processing_deadline"] == clock.now() + dt.timedelta(seconds=job["processing_timeout_s"])
     [attempt] = all_rows(ledger, attempts, job["job_id"])
     assert (attempt["lease_epoch"], attempt["kind"], attempt["attempt_no"]) == (1, "work", 1)
@@ -170,9 +169,9 @@ def test_a_slow_worker_that_renews_keeps_its_lease_beyond_the_nominal_time(
 ) -> None:
     slow = builders.a_claimed_job(ledger)
     for _ in range(6):
-        clock.advance(LIMITS.lease_ttl_s - 1)
+        clock.advance(LIMITS.work.lease_ttl_s - 1)
         with ledger.transaction() as tx:
-            assert renew_lease(tx, slow.token, lease_ttl_s=LIMITS.lease_ttl_s)
+            assert renew_lease(tx, slow.token, lease_ttl_s=LIMITS.work.lease_ttl_s)
             assert expired_leases(tx, at_most=10) == []
             assert not lose_lease(tx, job_id=slow.token.job_id, seen_epoch=1, limits=LIMITS)
     assert job_row(ledger, slow.token.job_id)["lease_epoch"] == 1
@@ -181,11 +180,11 @@ def test_a_slow_worker_that_renews_keeps_its_lease_beyond_the_nominal_time(
 
 def test_a_renewal_that_comes_between_seeing_and_taking_wins(ledger: Ledger, clock: FakeClock) -> None:
     slow = builders.a_claimed_job(ledger)
-    clock.advance(LIMITS.lease_ttl_s)
+    clock.advance(LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:
         [seen] = expired_leases(tx, at_most=10)
     with ledger.transaction() as tx:
-        assert renew_lease(tx, slow.token, lease_ttl_s=LIMITS.lease_ttl_s)
+        assert renew_lease(tx, slow.token, lease_ttl_s=LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:
         assert not lose_lease(tx, job_id=seen["job_id"], seen_epoch=seen["lease_epoch"], limits=LIMITS)
     assert attempt_outcomes(ledger, slow.token.job_id) == [None]
@@ -201,7 +200,7 @@ def test_every_write_of_a_stale_worker_is_refused_and_changes_nothing(
     finished = FinishedItem(ordinal=0, outcome=builders.an_outcome(), invocations=1)
     result = builders.a_result(stale)
     with ledger.transaction() as tx:
-        assert not renew_lease(tx, stale.token, lease_ttl_s=LIMITS.lease_ttl_s)
+        assert not renew_lease(tx, stale.token, lease_ttl_s=LIMITS.work.lease_ttl_s)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
         pass_boundary(tx, stale.token, finished=finished, next_ordinal=1, limits=LIMITS)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
@@ -234,7 +233,7 @@ def test_a_claim_of_an_expired_lease_charges_the_loss_and_waits_for_the_pause(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     first = builders.a_claimed_job(ledger)
-    clock.advance(LIMITS.lease_ttl_s)
+    clock.advance(LIMITS.work.lease_ttl_s)
     assert isinstance(try_claim(ledger, first.token.job_id), ClaimRefused)
     job = job_row(ledger, first.token.job_id)
     assert (job["lease_epoch"], job["lease_owner"], job["attempts_spent"]) == (2, None, 1)
@@ -259,7 +258,7 @@ def test_a_token_of_the_future_has_no_authority_either(ledger: Ledger) -> None:
 
 def test_a_first_claim_at_the_very_cutoff_begins_no_item(ledger: Ledger, clock: FakeClock) -> None:
     cutoff = clock.now() + dt.timedelta(seconds=10_000)
-    no_margin = dataclasses.replace(LIMITS, cutoff_margin_s=0)
+    no_margin = LIMITS.replace(cutoff_margin_s=0)
     job = builders.an_accepted_job(ledger, cutoff=cutoff)
     clock.set(job["queue_deadline"])
     claimed = builders.claimed(ledger, job["job_id"], limits=no_margin)

@@ -73,7 +73,7 @@ def test_a_success_names_its_object_and_carries_its_effects(ledger: Ledger, cloc
         "review_tasks": "intended",
         "notification": "intended",
     }
-    deadline = clock.now() + dt.timedelta(seconds=LIMITS.effect_deadline_s)
+    deadline = clock.now() + dt.timedelta(seconds=LIMITS.delivery.effect_deadline_s)
     assert by_kind["review_tasks"]["deadline_at"] == deadline
     [message] = all_rows(ledger, outbox, job.token.job_id)
     assert message["state"] == "due"
@@ -202,7 +202,7 @@ def test_an_upload_that_failed_before_does_not_keep_a_success_from_settling(
         fail_attempt(
             tx, first.token, failure_class=FailureClass.TRANSIENT, reason=UPLOAD_FAILED, limits=LIMITS
         )
-    clock.advance(LIMITS.retry_cap_s)
+    clock.advance(LIMITS.work.retry_cap_s)
     builders.publish(ledger, builders.claimed(ledger, first.token.job_id))
     row = job_row(ledger, first.token.job_id)
     assert (row["state"], row["settled_at"]) == ("succeeded", clock.now())
@@ -216,7 +216,7 @@ def test_an_intent_for_other_bytes_holds_the_job_as_divergent(ledger: Ledger, cl
         fail_attempt(
             tx, first.token, failure_class=FailureClass.TRANSIENT, reason=UPLOAD_FAILED, limits=LIMITS
         )
-    clock.advance(LIMITS.retry_cap_s)
+    clock.advance(LIMITS.work.retry_cap_s)
     second = builders.claimed(ledger, first.token.job_id)
     assert not intend(ledger, second, content="other bytes")
     row = job_row(ledger, first.token.job_id)

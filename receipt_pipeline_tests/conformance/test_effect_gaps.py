@@ -70,7 +70,7 @@ def found(house: ReconcileBench, name: str) -> Finding:
 def seed(house: ReconcileBench, how: str, job_id: str) -> None:
     """Make one gap."""
     if how == "store a stranger":
-        house.store_at(ORPHAN, b"nobody's", age_s=house.limits.orphan_grace_s + 1)
+        house.store_at(ORPHAN, b"nobody's", age_s=house.limits.retention.orphan_grace_s + 1)
     elif how == "remove the object":
         house.path(house.bench.job(job_id)["result_key"]).unlink()
     else:

@@ -105,7 +105,7 @@ def notify(house: ReconcileBench, capability: Capability, side: str) -> None:
     if capability is not Capability.LOOKUP:
         house.settle_effects()
         assert channel.sends == 1, "a message that is being sent is nobody else's"
-        house.clock.advance(house.limits.send_ttl_s)
+        house.clock.advance(house.limits.delivery.send_ttl_s)
     house.settle_effects()
     arrived = [message.message_id for message in channel.arrived]
     assert set(arrived) <= {f"msg_{job_id}"}, "the key is the same on every attempt (R090)"
@@ -122,13 +122,13 @@ def notify(house: ReconcileBench, capability: Capability, side: str) -> None:
 def assert_owned_and_never_repeated(house: ReconcileBench, channel: ScriptedChannel, job_id: str) -> None:
     """Assert that a person owns the unknown notification, and that only the answer settles it."""
     [question] = [row for row in house.questions() if row["kind"] == "unknown_effect"]
-    assert question["owner"] in house.limits.principals
+    assert question["owner"] in house.limits.staffing.principals
     assert (question["job_id"], question["reason_code"]) == (job_id, "NOTIFICATION.UNKNOWN.v1")
     assert question["suspected_effect"]
     assert question["allowed_repair"]
     assert question["last_safe_checkpoint"] == 2
     reconcile_ledger(house.services, granted=True)
-    house.clock.advance(house.limits.effect_deadline_s + 1)
+    house.clock.advance(house.limits.delivery.effect_deadline_s + 1)
     house.settle_effects()
     assert channel.sends == 1
     assert [row["kind"] for row in house.questions()] == ["unknown_effect"]
@@ -207,7 +207,7 @@ def test_a_call_without_an_answer_is_followed_up_by_what_the_channel_can_do(
     job_id = house.succeeded(key="silent", notification=EffectDemand.REQUIRED)["job_id"]
     house.settle_effects()
     arrived = len(channel.arrived)
-    house.clock.advance(house.limits.delivery_retry_s)
+    house.clock.advance(house.limits.delivery.delivery_retry_s)
     house.settle_effects()
     state = effect_of(house, job_id, EffectKind.NOTIFICATION)["state"]
     if capability is Capability.NEITHER:
@@ -225,7 +225,7 @@ def test_a_call_without_an_answer_is_followed_up_by_what_the_channel_can_do(
 
 def assert_owned_and_never_repeated_though_required(house: ReconcileBench, job_id: str) -> None:
     """Assert that a required effect stays a gap until the answer about it is recorded."""
-    house.clock.advance(house.limits.effect_deadline_s + 1)
+    house.clock.advance(house.limits.delivery.effect_deadline_s + 1)
     assert not house.check("effects_have_no_gaps").passed
     [question] = [row for row in house.questions() if row["kind"] == "unknown_effect"]
     answer_question(house.services, question["investigation_id"], note="not there", by="operations")
@@ -254,17 +254,17 @@ def test_while_a_channel_cannot_be_asked_nothing_is_sent_again(house: ReconcileB
     channel.blind_lookups = 10
     for _ in range(5):
         house.settle_effects()
-        house.clock.advance(house.limits.delivery_retry_s * 10)
+        house.clock.advance(house.limits.delivery.delivery_retry_s * 10)
     assert channel.sends == 0, "without an answer before the first call there is no call either"
     assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "unknown"
     [question] = house.questions()
     assert (question["kind"], question["subject"]) == ("unknown_effect", f"{job_id}:notification")
     [message] = house.bench.messages(job_id)
-    assert (message["state"], message["sends"]) == ("unknown", house.limits.delivery_attempts_max)
+    assert (message["state"], message["sends"]) == ("unknown", house.limits.delivery.delivery_attempts_max)
 
     channel.blind_lookups = 0
     channel.arrived.append(arrived_before(house, job_id))
-    house.clock.advance(house.limits.retry_cap_s)
+    house.clock.advance(house.limits.work.retry_cap_s)
     house.settle_effects()
     assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "committed"
     reconcile_ledger(house.services)
@@ -283,13 +283,13 @@ def arrived_before(house: ReconcileBench, job_id: str) -> Any:
 def test_an_unknown_message_that_certainly_never_arrived_is_given_up_and_its_question_heals(
     house: ReconcileBench,
 ) -> None:
-    channel = house.channel = ScriptedChannel(blind_lookups=house.limits.delivery_attempts_max)
+    channel = house.channel = ScriptedChannel(blind_lookups=house.limits.delivery.delivery_attempts_max)
     job_id = house.succeeded(key="absent")["job_id"]
-    for _ in range(house.limits.delivery_attempts_max):
+    for _ in range(house.limits.delivery.delivery_attempts_max):
         house.settle_effects()
-        house.clock.advance(house.limits.delivery_retry_s * 10)
+        house.clock.advance(house.limits.delivery.delivery_retry_s * 10)
     assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "unknown"
-    house.clock.advance(house.limits.retry_cap_s)
+    house.clock.advance(house.limits.work.retry_cap_s)
     house.settle_effects()
     assert (effect_of(house, job_id, EffectKind.NOTIFICATION)["state"], channel.sends) == ("failed", 0)
     reconcile_ledger(house.services)

@@ -116,10 +116,10 @@ def test_a_notification_that_is_lost_is_repeated_in_bounds_and_never_changes_the
             with ledger.reading() as tx:
                 assert due_messages(tx, at_most=10) == [], "not before the pause is over"
             clock.set(message["due_at"])
-    assert pauses == [LIMITS.delivery_retry_s, LIMITS.delivery_retry_s * 2]
+    assert pauses == [LIMITS.delivery.delivery_retry_s, LIMITS.delivery.delivery_retry_s * 2]
     assert [row["outcome"] for row in all_rows(ledger, deliveries, job_id)] == ["dropped", "failed", "failed"]
     [message] = all_rows(ledger, outbox, job_id)
-    assert (message["state"], message["sends"]) == ("abandoned", LIMITS.delivery_attempts_max)
+    assert (message["state"], message["sends"]) == ("abandoned", LIMITS.delivery.delivery_attempts_max)
     [notification] = [r for r in all_rows(ledger, effects, job_id) if r["kind"] == "notification"]
     assert (notification["state"], notification["reason_code"]) == ("failed", "NOTIFICATION.FAILED.v1")
     assert job_row(ledger, job_id)["state"] == state == "succeeded"
@@ -134,7 +134,7 @@ def test_a_notification_after_its_deadline_is_recorded_as_late_and_changes_nothi
     with ledger.transaction() as tx:
         cancel_job(tx, job_id=job["job_id"], limits=LIMITS)
     before = job_row(ledger, job["job_id"])
-    clock.advance(LIMITS.effect_deadline_s + 1)
+    clock.advance(LIMITS.delivery.effect_deadline_s + 1)
     send(ledger, job["job_id"], "delivered")
     [delivery] = all_rows(ledger, deliveries, job["job_id"])
     assert delivery["late"]
@@ -146,7 +146,7 @@ def test_what_a_slow_sender_delivered_is_sent_though_another_had_given_it_up(led
     builders.a_succeeded_job(ledger)
     with ledger.reading() as tx:
         (slow,) = due_messages(tx, at_most=1)
-    for sends in range(LIMITS.delivery_attempts_max):
+    for sends in range(LIMITS.delivery.delivery_attempts_max):
         with ledger.transaction() as tx:
             failed = {**slow, "sends": sends}
             record_delivery(
@@ -156,7 +156,7 @@ def test_what_a_slow_sender_delivered_is_sent_though_another_had_given_it_up(led
     with ledger.transaction() as tx:
         record_delivery(tx, slow, channel="file", outcome="delivered", reference="late", limits=LIMITS)
     (message,) = all_rows(ledger, outbox)
-    assert (message["state"], message["sends"]) == ("sent", LIMITS.delivery_attempts_max)
+    assert (message["state"], message["sends"]) == ("sent", LIMITS.delivery.delivery_attempts_max)
     states = {row["kind"]: row["state"] for row in all_rows(ledger, effects)}
     assert states["notification"] == "committed"
 
@@ -280,4 +280,4 @@ def test_an_effect_keeps_its_idempotency_key_and_its_deadline(ledger: Ledger, cl
     send(ledger, job_id, "failed")
     assert {row["kind"]: row["idempotency_key"] for row in all_rows(ledger, effects, job_id)} == keys
     [row] = [r for r in all_rows(ledger, effects, job_id) if r["kind"] == "notification"]
-    assert row["deadline_at"] == clock.now() + dt.timedelta(seconds=LIMITS.effect_deadline_s)
+    assert row["deadline_at"] == clock.now() + dt.timedelta(seconds=LIMITS.delivery.effect_deadline_s)

@@ -231,12 +231,12 @@ def test_an_overrun_takes_the_job_from_its_worker_and_a_closing_attempt_ends_it(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     job = a_half_done_job(ledger)
-    clock.advance(TIMEOUT_S + LIMITS.overrun_grace_s - 1)
+    clock.advance(TIMEOUT_S + LIMITS.work.overrun_grace_s - 1)
     with ledger.transaction() as tx:
-        assert overrunning_jobs(tx, grace_s=LIMITS.overrun_grace_s, at_most=10) == []
+        assert overrunning_jobs(tx, grace_s=LIMITS.work.overrun_grace_s, at_most=10) == []
     clock.advance(1)
     with ledger.transaction() as tx:
-        [seen] = overrunning_jobs(tx, grace_s=LIMITS.overrun_grace_s, at_most=10)
+        [seen] = overrunning_jobs(tx, grace_s=LIMITS.work.overrun_grace_s, at_most=10)
         for expected in (True, False):
             assert (
                 overrun_job(
@@ -244,7 +244,7 @@ def test_an_overrun_takes_the_job_from_its_worker_and_a_closing_attempt_ends_it(
                     job_id=seen["job_id"],
                     seen_epoch=seen["lease_epoch"],
                     cause=CloseCause.TIMEOUT,
-                    grace_s=LIMITS.overrun_grace_s,
+                    grace_s=LIMITS.work.overrun_grace_s,
                 )
                 is expected
             )
@@ -280,7 +280,7 @@ def test_an_overtaken_job_that_kept_nothing_closes_as_timed_out(ledger: Ledger, 
     )
     clock.set(cutoff + dt.timedelta(seconds=1))
     assert isinstance(claim_again(ledger, job), ClaimRefused), "the loss is charged first"
-    clock.advance(LIMITS.retry_cap_s)
+    clock.advance(LIMITS.work.retry_cap_s)
     closing = claim_again(ledger, job)
     assert isinstance(closing, ClaimedJob)
     assert closing.kind is AttemptKind.CLOSING
@@ -306,7 +306,7 @@ def test_an_item_that_was_lost_and_then_overtaken_is_unresolved_and_not_expired(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     job = a_half_done_job(ledger)
-    clock.advance(LIMITS.lease_ttl_s)
+    clock.advance(LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:
         assert lose_lease(tx, job_id=job.token.job_id, seen_epoch=job.token.lease_epoch, limits=LIMITS)
     clock.advance(TIMEOUT_S)

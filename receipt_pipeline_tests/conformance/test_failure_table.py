@@ -44,7 +44,7 @@ def failing(failure_class: FailureClass, reason: Reason) -> Callable[[Ledger, Fa
 
 def lose(ledger: Ledger, clock: FakeClock, job: ClaimedJob) -> None:
     """Let the worker vanish: its lease runs out and is taken away."""
-    clock.advance(LIMITS.lease_ttl_s)
+    clock.advance(LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:
         assert lose_lease(tx, job_id=job.token.job_id, seen_epoch=job.token.lease_epoch, limits=LIMITS)
 
@@ -98,15 +98,15 @@ def test_a_class_costs_and_leads_to_what_its_line_says(
     elif rule.answer is Answer.REVIEW:
         assert (row["state"], row["phase"]) == ("running", "quarantined")
         [question] = open_questions(ledger, job.token.job_id)
-        assert question["owner"] in LIMITS.principals
+        assert question["owner"] in LIMITS.staffing.principals
     else:
         assert row["state"] == "running"
         assert row["lease_owner"] is None
         assert (row["retry_at"] is not None) == rule.spends_budget
     if row["retry_at"] is not None:
         pause = row["retry_at"] - clock.now()
-        assert dt.timedelta(seconds=LIMITS.retry_base_s) <= pause
-        assert pause <= dt.timedelta(seconds=LIMITS.retry_base_s * 1.25)
+        assert dt.timedelta(seconds=LIMITS.work.retry_base_s) <= pause
+        assert pause <= dt.timedelta(seconds=LIMITS.work.retry_base_s * 1.25)
 
 
 @pytest.mark.requirement("R108", "R111")
@@ -143,7 +143,7 @@ def test_a_job_tried_beyond_its_bounds_is_an_owned_question_until_it_is_answered
     [question] = house.questions()
     assert (question["kind"], question["job_id"]) == ("attempts_beyond_budget", job_id)
     assert question["reason_code"] == "ATTEMPTS.BEYOND_BUDGET.v1"
-    assert question["owner"] in house.limits.principals
+    assert question["owner"] in house.limits.staffing.principals
     assert question["evidence"]["attempts_spent"] == 9
     house.edit("UPDATE jobs SET attempts_spent = 0 WHERE job_id = :job", job=job_id)
     reconcile(house.services)
@@ -156,7 +156,7 @@ def test_an_item_that_kills_its_workers_is_isolated_after_its_bound_and_its_sibl
 ) -> None:
     house = ReconcileBench.build(ledger, clock, tmp_path)
     job_id = house.bench.accept(key="poison", items=3)
-    house.lose_item(job_id, times=house.limits.item_losses_max)
+    house.lose_item(job_id, times=house.limits.work.item_losses_max)
     house.bench.work_until_closed(job_id)
     job = house.bench.job(job_id)
     assert (job["state"], job["terminal_class"], job["attempts_spent"]) == ("succeeded", "partial", 0)
@@ -167,4 +167,4 @@ def test_an_item_that_kills_its_workers_is_isolated_after_its_bound_and_its_sibl
     ]
     assert house.bench.items(job_id)[0]["reason_code"] == WORKER_LOST.code
     [question] = house.bench.investigations(job_id)
-    assert question["evidence"]["losses"] == {"r-001": house.limits.item_losses_max}
+    assert question["evidence"]["losses"] == {"r-001": house.limits.work.item_losses_max}

@@ -59,7 +59,7 @@ def test_a_worker_that_sleeps_through_its_upload_loses_the_job_and_changes_nothi
         if left_by_b:
             return
         look()
-        clock.advance(bench.limits.lease_ttl_s + 1)
+        clock.advance(bench.limits.work.lease_ttl_s + 1)
         look()
         assert reconcile_ledger(house.services).taken_over == (job_id,)
         clock.advance(PAST_RETRY_S)

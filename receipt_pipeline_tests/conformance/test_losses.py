@@ -66,7 +66,7 @@ def fail(
 
 def lose(ledger: Ledger, clock: FakeClock, job: ClaimedJob) -> None:
     """Let the worker vanish and its lease be taken away."""
-    clock.advance(LIMITS.lease_ttl_s)
+    clock.advance(LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:
         assert lose_lease(tx, job_id=job.token.job_id, seen_epoch=job.token.lease_epoch, limits=LIMITS)
 
@@ -101,7 +101,7 @@ def test_an_item_that_ends_its_worker_is_isolated_and_its_siblings_go_on(
     begin(ledger, job, 0)
     finish(ledger, job, 0, 1)
     pauses = []
-    for _ in range(LIMITS.item_losses_max):
+    for _ in range(LIMITS.work.item_losses_max):
         lose(ledger, clock, job)
         row = job_row(ledger, job.token.job_id)
         pauses.append((row["retry_at"] - clock.now()).total_seconds())
@@ -109,10 +109,10 @@ def test_an_item_that_ends_its_worker_is_isolated_and_its_siblings_go_on(
         if item_classes(ledger, job.token.job_id)[1] is None:
             begin(ledger, job, 1)
     assert pauses == sorted(pauses)
-    assert pauses[0] >= LIMITS.retry_base_s
+    assert pauses[0] >= LIMITS.work.retry_base_s
     assert item_classes(ledger, job.token.job_id) == ["classified", "unresolved", None]
     poison = all_rows(ledger, items, job.token.job_id)[1]
-    assert (poison["reason_code"], poison["losses"]) == ("WORKER.LOST.v1", LIMITS.item_losses_max)
+    assert (poison["reason_code"], poison["losses"]) == ("WORKER.LOST.v1", LIMITS.work.item_losses_max)
     [question] = open_questions(ledger, job.token.job_id)
     assert question["evidence"]["item_ids"] == ["r-002"]
     begin(ledger, job, 2)
@@ -128,10 +128,10 @@ def test_a_repeatable_failure_counts_against_the_begun_item_with_its_own_code(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     job = builders.a_claimed_job(ledger, items=2)
-    for turn in range(LIMITS.item_losses_max):
+    for turn in range(LIMITS.work.item_losses_max):
         begin(ledger, job, 0)
         fail(ledger, job)
-        if turn + 1 < LIMITS.item_losses_max:
+        if turn + 1 < LIMITS.work.item_losses_max:
             job = after_pause(ledger, clock, job)
     first, second = all_rows(ledger, items, job.token.job_id)
     assert (first["item_class"], first["reason_code"]) == ("unresolved", "ENGINE.OCR_UNAVAILABLE.v1")
@@ -159,7 +159,7 @@ def test_an_exhausted_job_names_why_when_all_its_items_say_the_same(ledger: Ledg
     for other in (WORKER_LOST, TRANSIENT):
         job = builders.a_claimed_job(ledger, items=2)
         for reason in (WORKER_LOST, other):
-            for _ in range(LIMITS.item_losses_max):
+            for _ in range(LIMITS.work.item_losses_max):
                 begin(ledger, job, 0 if reason is WORKER_LOST and job.items[0]["item_class"] is None else 1)
                 fail(ledger, job, FailureClass.WORKER_LOST, reason)
                 job = after_pause(ledger, clock, job)
@@ -253,12 +253,14 @@ def test_an_upload_that_stays_unknown_holds_the_job_with_an_owned_question(
     assert (row["state"], row["phase"], row["lease_owner"]) == ("running", "reconciling", None)
     [question] = open_questions(ledger, job.token.job_id)
     assert (question["kind"], question["reason_code"]) == ("unknown_effect", "UPLOAD.UNKNOWN.v1")
-    assert question["owner"] in LIMITS.principals
-    assert question["deadline_at"] == clock.now() + dt.timedelta(seconds=LIMITS.investigation_deadline_s)
+    assert question["owner"] in LIMITS.staffing.principals
+    assert question["deadline_at"] == clock.now() + dt.timedelta(
+        seconds=LIMITS.staffing.investigation_deadline_s
+    )
     assert question["last_safe_checkpoint"] == 1
     assert question["suspected_effect"]
     assert question["allowed_repair"]
-    clock.advance(LIMITS.retry_cap_s * 10)
+    clock.advance(LIMITS.work.retry_cap_s * 10)
     with ledger.transaction() as tx:
         refused = claim_job(tx, job_id=job.token.job_id, owner="w", run_id="", limits=LIMITS)
     assert isinstance(refused, ClaimRefused)
@@ -271,7 +273,7 @@ def test_attempts_of_a_job_that_always_fails_stay_within_their_bound(
 ) -> None:
     max_attempts, count = 2, 2
     job = builders.a_claimed_job(ledger, items=count, limits=LimitsRequest(max_attempts=max_attempts))
-    bound = max_attempts + LIMITS.item_losses_max * count + LIMITS.closing_attempts_max
+    bound = max_attempts + LIMITS.work.item_losses_max * count + LIMITS.work.closing_attempts_max
     turns = 1
     # The worst order: every item spends all its losses before the budget is touched.
     while job_row(ledger, job.token.job_id)["state"] == "running":
@@ -284,7 +286,7 @@ def test_attempts_of_a_job_that_always_fails_stay_within_their_bound(
         job = after_pause(ledger, clock, job)
         turns += 1
         assert turns <= bound
-    assert turns == max_attempts + LIMITS.item_losses_max * count
+    assert turns == max_attempts + LIMITS.work.item_losses_max * count
     row = job_row(ledger, job.token.job_id)
     assert (row["state"], row["terminal_class"]) == ("failed", "attempts_exhausted")
     assert_invariants(ledger, LIMITS)
@@ -295,7 +297,7 @@ def test_an_isolated_item_is_owned_even_when_an_earlier_question_was_settled(
 ) -> None:
     job = builders.a_claimed_job(ledger, items=3)
     for ordinal in (0, 1):
-        for _ in range(LIMITS.item_losses_max):
+        for _ in range(LIMITS.work.item_losses_max):
             begin(ledger, job, ordinal)
             lose(ledger, clock, job)
             job = after_pause(ledger, clock, job)
@@ -314,7 +316,7 @@ def test_an_isolated_item_is_owned_even_when_an_earlier_question_was_settled(
 def test_the_question_about_two_isolated_items_names_both(ledger: Ledger, clock: FakeClock) -> None:
     job = builders.a_claimed_job(ledger, items=3)
     for ordinal in (0, 1):
-        for _ in range(LIMITS.item_losses_max):
+        for _ in range(LIMITS.work.item_losses_max):
             begin(ledger, job, ordinal)
             lose(ledger, clock, job)
             job = after_pause(ledger, clock, job)
@@ -333,7 +335,7 @@ def test_a_lost_closing_attempt_spends_no_budget_and_counts_no_item(ledger: Ledg
     lose(ledger, clock, closing)
     row = job_row(ledger, job.token.job_id)
     assert (row["attempts_spent"], row["phase"], row["closing_attempts"]) == (spent, "closing", 1)
-    for _ in range(LIMITS.closing_attempts_max - 1):
+    for _ in range(LIMITS.work.closing_attempts_max - 1):
         lose(ledger, clock, after_pause(ledger, clock, closing))
     clock.set(job_row(ledger, job.token.job_id)["retry_at"])
     with ledger.transaction() as tx:

@@ -72,7 +72,7 @@ def test_a_job_that_had_not_ended_is_an_owned_and_dated_question(ledger: Ledger)
     [question] = all_rows(ledger, investigations)
     assert (question["kind"], question["job_id"], question["state"]) == ("imported_open", job_id, "open")
     with ledger.reading() as tx:
-        assert is_owned(question, now=tx.now(), principals=LIMITS.principals)
+        assert is_owned(question, now=tx.now(), principals=LIMITS.staffing.principals)
         assert undecided_older_jobs(tx, TENANT) == [job_id]
         row = read_older_job(tx, job_id, tenant=TENANT)
         document = older_job_document(row, read_question(tx, row))

@@ -84,10 +84,10 @@ def test_a_worker_that_falls_silent_is_shown_as_delayed_with_its_age(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     job = a_half_done_job(ledger)
-    clock.advance(LIMITS.lease_ttl_s - 1)
+    clock.advance(LIMITS.work.lease_ttl_s - 1)
     with ledger.transaction() as tx:
-        assert renew_lease(tx, job.token, lease_ttl_s=LIMITS.lease_ttl_s)
-    clock.advance(LIMITS.lease_ttl_s)
+        assert renew_lease(tx, job.token, lease_ttl_s=LIMITS.work.lease_ttl_s)
+    clock.advance(LIMITS.work.lease_ttl_s)
     assert status(ledger, job.token.job_id)["phase"] == "working"
     clock.advance(40)
     silent = status(ledger, job.token.job_id)
@@ -95,7 +95,7 @@ def test_a_worker_that_falls_silent_is_shown_as_delayed_with_its_age(
     assert (silent["progress"]["delayed"], silent["progress"]["delayed_for_s"]) == (True, 40.0)
     assert silent["progress"]["checkpoint"] == 1
     with ledger.transaction() as tx:
-        assert renew_lease(tx, job.token, lease_ttl_s=LIMITS.lease_ttl_s)
+        assert renew_lease(tx, job.token, lease_ttl_s=LIMITS.work.lease_ttl_s)
     assert status(ledger, job.token.job_id)["phase"] == "working"
 
 
@@ -109,10 +109,10 @@ def test_after_a_restart_progress_stands_at_the_last_durable_checkpoint(
     opened = open_ledger(ledger_url, clock=clock)
     after = status(opened, job.token.job_id)
     assert after == before
-    clock.advance(LIMITS.lease_ttl_s + LIMITS.retry_cap_s)
+    clock.advance(LIMITS.work.lease_ttl_s + LIMITS.work.retry_cap_s)
     with opened.transaction() as tx:
         assert lose_lease(tx, job_id=job.token.job_id, seen_epoch=1, limits=LIMITS)
-    clock.advance(LIMITS.retry_cap_s)
+    clock.advance(LIMITS.work.retry_cap_s)
     builders.claimed(opened, job.token.job_id)
     assert status(opened, job.token.job_id)["progress"]["checkpoint"] == 1
     opened.close()
@@ -123,15 +123,15 @@ def test_counters_that_move_without_a_checkpoint_are_explained_by_their_reason(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     job = a_half_done_job(ledger)
-    clock.advance(TIMEOUT_S + LIMITS.overrun_grace_s)
+    clock.advance(TIMEOUT_S + LIMITS.work.overrun_grace_s)
     with ledger.transaction() as tx:
-        [seen] = overrunning_jobs(tx, grace_s=LIMITS.overrun_grace_s, at_most=1)
+        [seen] = overrunning_jobs(tx, grace_s=LIMITS.work.overrun_grace_s, at_most=1)
         assert overrun_job(
             tx,
             job_id=seen["job_id"],
             seen_epoch=seen["lease_epoch"],
             cause=CloseCause.TIMEOUT,
-            grace_s=LIMITS.overrun_grace_s,
+            grace_s=LIMITS.work.overrun_grace_s,
         )
     closing = builders.claimed(ledger, job.token.job_id, owner="worker-b")
     builders.publish(ledger, closing)
@@ -153,7 +153,7 @@ def test_an_item_that_was_isolated_is_an_adjustment_too(
 ) -> None:
     house = ReconcileBench.build(ledger, clock, tmp_path)
     job_id = house.bench.accept(items=2)
-    house.lose_item(job_id, times=house.limits.item_losses_max)
+    house.lose_item(job_id, times=house.limits.work.item_losses_max)
     house.bench.work_until_closed(job_id)
     progress = status(ledger, job_id)["progress"]
     assert [(entry["class"], entry["reason"]) for entry in progress["adjustments"]] == [

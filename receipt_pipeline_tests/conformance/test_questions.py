@@ -68,7 +68,7 @@ def question(ledger: Ledger, investigation_id: str) -> dict[str, object]:
 def test_a_question_has_owner_deadline_checkpoint_and_repair(ledger: Ledger, clock: FakeClock) -> None:
     job = builders.a_succeeded_job(ledger, items=2)
     row = question(ledger, ask(ledger, "key", job_id=job.token.job_id))
-    deadline = clock.now() + dt.timedelta(seconds=LIMITS.investigation_deadline_s)
+    deadline = clock.now() + dt.timedelta(seconds=LIMITS.staffing.investigation_deadline_s)
     assert (row["owner"], row["escalation"], row["state"]) == ("operations", "operations-lead", "open")
     assert (row["opened_at"], row["deadline_at"]) == (clock.now(), deadline)
     assert (row["suspected_effect"], row["last_safe_checkpoint"], row["allowed_repair"]) == (
@@ -131,19 +131,19 @@ def test_a_resolution_is_recorded_once_and_stands(ledger: Ledger, clock: FakeClo
 
 def test_owned_means_an_active_owner_inside_the_deadline(ledger: Ledger, clock: FakeClock) -> None:
     row = question(ledger, ask(ledger, "key"))
-    assert is_owned(row, now=clock.now(), principals=LIMITS.principals)
+    assert is_owned(row, now=clock.now(), principals=LIMITS.staffing.principals)
     assert not is_owned(row, now=clock.now(), principals=frozenset({"robin"}))
-    late = clock.now() + dt.timedelta(seconds=LIMITS.investigation_deadline_s, microseconds=1)
-    assert not is_owned(row, now=late, principals=LIMITS.principals)
+    late = clock.now() + dt.timedelta(seconds=LIMITS.staffing.investigation_deadline_s, microseconds=1)
+    assert not is_owned(row, now=late, principals=LIMITS.staffing.principals)
 
 
 def a_job_after_takeover(ledger: Ledger, clock: FakeClock) -> tuple[ClaimedJob, ClaimedJob]:
     """Return the stale and the present holder of a job of two items."""
     stale = builders.a_claimed_job(ledger, items=2)
-    clock.advance(LIMITS.lease_ttl_s)
+    clock.advance(LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:
         assert lose_lease(tx, job_id=stale.token.job_id, seen_epoch=1, limits=LIMITS)
-    clock.advance(LIMITS.retry_cap_s)
+    clock.advance(LIMITS.work.retry_cap_s)
     return stale, builders.claimed(ledger, stale.token.job_id)
 
 

@@ -54,7 +54,7 @@ def test_a_requeued_job_cannot_be_written_by_the_worker_that_held_it(ledger: Led
     late = FinishedItem(ordinal=1, outcome=builders.an_outcome(), invocations=1)
     result = builders.a_result(old)
     with ledger.transaction() as tx:
-        assert not renew_lease(tx, old.token, lease_ttl_s=LIMITS.lease_ttl_s)
+        assert not renew_lease(tx, old.token, lease_ttl_s=LIMITS.work.lease_ttl_s)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
         pass_boundary(tx, old.token, finished=late, next_ordinal=None, limits=LIMITS)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:

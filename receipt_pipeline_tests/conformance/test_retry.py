@@ -58,7 +58,7 @@ class Desk:
         job_id = bench.accept(items=4, **given)
         scans = bench.scans(4, given.get("content") or given.get("key") or "key-1")
         bench.chain = ScriptedChain(answers={scans[3]: REJECTION})
-        self.house.lose_item(job_id, times=bench.limits.item_losses_max)
+        self.house.lose_item(job_id, times=bench.limits.work.item_losses_max)
         bench.work_until_closed(job_id)
         job = bench.job(job_id)
         assert (job["state"], job["terminal_class"]) == ("succeeded", "partial")
@@ -124,7 +124,7 @@ def test_what_a_killed_retry_held_is_let_go_by_the_sweep_and_by_the_same_retry(
             desk.retry(parent_id)
     assert held_by_retries() == 1
     remove_plan()
-    clock.advance(desk.house.limits.copy_hold_s)
+    clock.advance(desk.house.limits.retention.copy_hold_s)
     sweep_scans(desk.house.services)
     assert held_by_retries() == 0
     install_plan(KilledAt("accept.before"))

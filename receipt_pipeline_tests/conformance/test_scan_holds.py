@@ -30,7 +30,7 @@ KEY = "scans/acme/00ff"
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
     """A house in which one old scan lies that nobody holds."""
     house = ReconcileBench.build(ledger, clock, tmp_path)
-    house.store_at(KEY, b"a scan", age_s=house.limits.orphan_grace_s + 1)
+    house.store_at(KEY, b"a scan", age_s=house.limits.retention.orphan_grace_s + 1)
     return house
 
 
@@ -42,7 +42,7 @@ def hold(house: ReconcileBench, holder: str, *, kind: str = "scan") -> None:
 
 def let_grace_pass(house: ReconcileBench) -> None:
     """Let so much time pass that a mark becomes ripe."""
-    house.clock.advance(house.limits.orphan_grace_s + 1)
+    house.clock.advance(house.limits.retention.orphan_grace_s + 1)
 
 
 def test_an_unwanted_scan_goes_a_grace_after_it_was_marked_and_its_place_is_explained(
@@ -95,7 +95,7 @@ def test_a_hold_that_comes_while_the_scan_is_being_removed_brings_it_back(
 def test_holds_of_an_acceptance_that_never_answered_are_let_go_in_time(house: ReconcileBench) -> None:
     hold(house, "acme/fingerprint", kind=COPYING)
     hold(house, "job-1")
-    house.clock.advance(house.limits.copy_hold_s - 1)
+    house.clock.advance(house.limits.retention.copy_hold_s - 1)
     sweep_scans(house.services)
     with house.ledger.transaction() as tx:
         assert release_holds(tx, holder="job-1") == 1
@@ -110,9 +110,9 @@ def test_holds_of_an_acceptance_that_never_answered_are_let_go_in_time(house: Re
 
 def test_a_hold_that_is_taken_again_counts_from_then_on(house: ReconcileBench) -> None:
     hold(house, "retry/key", kind=COPYING)
-    house.clock.advance(house.limits.copy_hold_s - 1)
+    house.clock.advance(house.limits.retention.copy_hold_s - 1)
     hold(house, "retry/key", kind=COPYING)
-    house.clock.advance(house.limits.copy_hold_s - 1)
+    house.clock.advance(house.limits.retention.copy_hold_s - 1)
     sweep_scans(house.services)
     with house.ledger.reading() as tx:
         assert held_keys(tx, [KEY]) == {KEY}
@@ -132,7 +132,7 @@ def test_a_young_scan_is_left_alone(house: ReconcileBench) -> None:
 
 def test_bytes_that_were_set_aside_are_asked_about_after_the_grace(house: ReconcileBench) -> None:
     key = set_aside_key("results/job-1/1-00", "sha256:11")
-    house.store_at(key, b"whose?", age_s=house.limits.orphan_grace_s - 1)
+    house.store_at(key, b"whose?", age_s=house.limits.retention.orphan_grace_s - 1)
     reconcile(house.services)
     assert house.questions() == []
     house.clock.advance(2)

@@ -124,12 +124,12 @@ def test_a_wave_whose_run_is_slow_to_start_keeps_its_jobs_until_it_is_given_up(
     [job_id] = accepted_jobs(ledger, clock, 1)
     slow = reserve(ledger)
     assert slow is not None
-    clock.advance(LIMITS.wave_start_s - 1)
+    clock.advance(LIMITS.work.wave_start_s - 1)
     with ledger.transaction() as tx:
         assert close_silent_waves(tx, limits=LIMITS) == []
         assert beat_wave(tx, slow.wave_id, run_id="late, but in time")
         assert [row["job_id"] for row in wave_jobs(tx, slow.wave_id)] == [job_id]
-    clock.advance(LIMITS.wave_ttl_s)
+    clock.advance(LIMITS.work.wave_ttl_s)
     with ledger.transaction() as tx:
         assert close_silent_waves(tx, limits=LIMITS) == [slow.wave_id], "once begun, the shorter bound holds"
 
@@ -138,10 +138,10 @@ def test_a_silent_wave_frees_its_jobs_and_a_beating_one_keeps_them(ledger: Ledge
     listed = accepted_jobs(ledger, clock, 1, 1)
     wave = reserve(ledger)
     assert wave is not None
-    clock.advance(LIMITS.wave_ttl_s - 1)
+    clock.advance(LIMITS.work.wave_ttl_s - 1)
     with ledger.transaction() as tx:
         assert beat_wave(tx, wave.wave_id, run_id="run-1")
-    clock.advance(LIMITS.wave_ttl_s - 1)
+    clock.advance(LIMITS.work.wave_ttl_s - 1)
     with ledger.transaction() as tx:
         assert close_silent_waves(tx, limits=LIMITS) == []
     clock.advance(1)
@@ -189,7 +189,7 @@ def test_a_claimed_job_of_a_wave_always_becomes_ready_again(
                 tx, job.token, failure_class=FailureClass.TRANSIENT, reason=UPLOAD_UNKNOWN, limits=LIMITS
             )
         elif way == "worker lost":
-            clock.advance(LIMITS.lease_ttl_s)
+            clock.advance(LIMITS.work.lease_ttl_s)
             assert lose_lease(tx, job_id=job_id, seen_epoch=1, limits=LIMITS)
         elif way == "overrun":
             clock.advance(1000)
@@ -197,7 +197,7 @@ def test_a_claimed_job_of_a_wave_always_becomes_ready_again(
         elif way == "wave closed":
             assert close_wave(tx, wave.wave_id) == 1
     if way in ("wave silent", "wave closed"):
-        clock.advance(LIMITS.wave_start_s)
+        clock.advance(LIMITS.work.wave_start_s)
         with ledger.transaction() as tx:
             close_silent_waves(tx, limits=LIMITS)
     retry_at = job_row(ledger, job_id)["retry_at"]
@@ -215,7 +215,7 @@ def test_held_and_closed_jobs_are_not_ready(ledger: Ledger, clock: FakeClock) ->
         fail_attempt(
             tx, held.token, failure_class=FailureClass.AMBIGUOUS_UPLOAD, reason=UPLOAD_UNKNOWN, limits=LIMITS
         )
-    clock.advance(LIMITS.retry_cap_s * 10)
+    clock.advance(LIMITS.work.retry_cap_s * 10)
     assert job_row(ledger, held.token.job_id)["phase"] == "reconciling"
     assert reserve(ledger) is None
 
@@ -229,12 +229,12 @@ def test_a_job_that_no_live_worker_carries_waits_by_name_and_returns(
     assert incapable(ledger) == []
     assert job_row(ledger, job_id)["phase"] == "no_capable_worker"
     with ledger.transaction() as tx:
-        assert reserve_wave(tx, items_max=9, jobs_max=9, worker_ttl_s=LIMITS.worker_ttl_s) is None
+        assert reserve_wave(tx, items_max=9, jobs_max=9, worker_ttl_s=LIMITS.work.worker_ttl_s) is None
     carries(ledger, "worker-b", builders.RELEASE.release_id)
     assert incapable(ledger) == []
     assert job_row(ledger, job_id)["phase"] == "queued"
     assert event_kinds(ledger, job_id) == ["accepted", "phase_changed", "phase_changed"]
-    clock.advance(LIMITS.worker_ttl_s + 1)
+    clock.advance(LIMITS.work.worker_ttl_s + 1)
     assert incapable(ledger) == [job_id], "a worker that fell silent carries nothing"
     assert builders.claimed(ledger, job_id).job["phase"] == "working"
     assert incapable(ledger) == []
@@ -249,7 +249,7 @@ def carries(ledger: Ledger, worker_id: str, *release_ids: str) -> None:
 def incapable(ledger: Ledger) -> list[str]:
     """Mark and return the jobs that newly have no worker."""
     with ledger.transaction() as tx:
-        return mark_incapable(tx, worker_ttl_s=LIMITS.worker_ttl_s)
+        return mark_incapable(tx, worker_ttl_s=LIMITS.work.worker_ttl_s)
 
 
 def test_a_wave_takes_only_releases_that_a_live_worker_carries(ledger: Ledger, clock: FakeClock) -> None:

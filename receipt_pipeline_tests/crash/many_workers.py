@@ -21,7 +21,7 @@ from sqlalchemy import func, select
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.errors import LedgerUnavailable, PipelineError
 from receipt_pipeline.core.lifecycle import JobState
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.request import resolve_limits
 from receipt_pipeline.effects.channels import FileChannel
 from receipt_pipeline.effects.consume import consume_due
@@ -47,7 +47,7 @@ from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
 from receipt_pipeline_tests.fork_server import fork_server
 from receipt_pipeline_tests.postgres_server import PrivateServer, driver_address
 
-LIMITS = ServiceLimits(
+LIMITS = Limits().replace(
     lease_ttl_s=2.5,
     heartbeat_s=0.5,
     item_timeout_s=60.0,
@@ -64,7 +64,7 @@ ACCEPT_BATCH = 50
 # Every so many jobs has three items, so that there are boundaries within a job as well.
 LARGE_EVERY = 10
 # Longer than a lease, and than a transaction may stand still.
-STALL_S = LIMITS.lease_ttl_s + 3.5
+STALL_S = LIMITS.work.lease_ttl_s + 3.5
 # What a worker without a heart does over its scans, first to last; a cut connection may spoil one doze.
 DOZES_S = (STALL_S, 0.0, STALL_S, 0.0, STALL_S)
 LOCK_WAIT_S = 4.0
@@ -99,7 +99,9 @@ def accept_jobs(ledger: Ledger, folder: Path, count: int) -> None:
                 for ordinal in range(1, items + 1):
                     scan = f"{request.idempotency_key}/{ordinal}".encode()
                     objects.put(scan_key(TENANT, digest_of_bytes(scan)), scan)
-                limits = resolve_limits(request.limits, items=items, cutoff_margin_s=LIMITS.cutoff_margin_s)
+                limits = resolve_limits(
+                    request.limits, items=items, cutoff_margin_s=LIMITS.intake.cutoff_margin_s
+                )
                 insert_job(
                     tx, tenant=TENANT, caller=CALLER, request=request, limits=limits, stored=stored(request)
                 )
@@ -162,7 +164,9 @@ def _work_wave(worker: Worker) -> bool:
         carried = tx.rows(select(releases.c.release_id))
         register_worker(tx, worker_id="installation", release_ids=[row["release_id"] for row in carried])
         close_silent_waves(tx, limits=LIMITS)
-        wave = reserve_wave(tx, items_max=WAVE_JOBS, jobs_max=WAVE_JOBS, worker_ttl_s=LIMITS.worker_ttl_s)
+        wave = reserve_wave(
+            tx, items_max=WAVE_JOBS, jobs_max=WAVE_JOBS, worker_ttl_s=LIMITS.work.worker_ttl_s
+        )
         reserved = [row["job_id"] for row in wave_jobs(tx, wave.wave_id)] if wave else []
     if wave is None:
         return False

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.waves import wave_jobs
 from receipt_pipeline.ledger.schema.effects import object_refs
@@ -84,9 +84,7 @@ def test_acceptance_is_whole_before_anything_is_queued_and_is_queued_once(
     assert job["result_retention_s"] > 0
     assert (job["wave_id"], job["latest_seq"] > 0) == (None, True)
     for _ in range(2):
-        dispatched = dispatch_waves(
-            ledger, worker_id="w", release_ids=[RELEASE.release_id], limits=ServiceLimits()
-        )
+        dispatched = dispatch_waves(ledger, worker_id="w", release_ids=[RELEASE.release_id], limits=Limits())
     (wave,) = dispatched.to_launch
     with ledger.reading() as tx:
         assert [row["job_id"] for row in wave_jobs(tx, wave.wave_id)] == [job["job_id"]]

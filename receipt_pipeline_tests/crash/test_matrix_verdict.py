@@ -112,7 +112,7 @@ def test_a_lost_object_is_owned_with_owner_deadline_and_repair(settled: Story) -
     hands.remove_result_object(settled.services, settled.job_id)
     assert settled.judged() == ("owned", "committed → succeeded/complete; owned: missing_object")
     (question,) = settled.services.investigations(only_open=True)
-    assert question["owner"] in settled.services.settings.limits.principals
+    assert question["owner"] in settled.services.settings.limits.staffing.principals
     assert question["deadline_at"] > question["opened_at"]
     assert question["allowed_repair"]
 

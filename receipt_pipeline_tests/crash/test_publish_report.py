@@ -59,11 +59,11 @@ from pathlib import Path
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.failure_points import install_plan
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.drill.plan import Plan, read_plan
 from receipt_pipeline.ledger.engine import open_ledger
 install_plan(Plan(read_plan(sys.argv[3])))
-publish_report(Accountant(open_ledger(sys.argv[1]), Path(sys.argv[2]), ServiceLimits()))
+publish_report(Accountant(open_ledger(sys.argv[1]), Path(sys.argv[2]), Limits()))
 """
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from sqlalchemy import func, select
 
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.journal import EventKind
 from receipt_pipeline.ledger.schema.jobs import events
@@ -52,7 +52,7 @@ def order(ledger_url: str, clock: FakeClock, tmp_path: Path, tally: Path) -> dic
 
 def finish(bench: WorkerBench, job_id: str) -> None:
     """Let the lease of the dead worker run out and another worker finish the job."""
-    bench.clock.advance(bench.limits.lease_ttl_s + 1)
+    bench.clock.advance(bench.limits.work.lease_ttl_s + 1)
     bench.work(job_id, worker=bench.worker("worker-b"))
     if bench.job(job_id)["terminal_at"] is None:
         bench.clock.advance(PAST_RETRY_S)
@@ -145,7 +145,7 @@ def test_a_scan_that_kills_every_worker_is_isolated_while_its_sibling_finishes(
     bench: WorkerBench, order: dict[str, Any], tally: Path
 ) -> None:
     job_id = bench.accept(items=ITEMS)
-    for number in range(bench.limits.item_losses_max):
+    for number in range(bench.limits.work.item_losses_max):
         # The first worker dies on its second item, the later ones on their first, which is the same.
         again = WorkerOrder(
             **(order | {"now": bench.clock.now()}),
@@ -154,7 +154,7 @@ def test_a_scan_that_kills_every_worker_is_isolated_while_its_sibling_finishes(
             passage=2 if number == 0 else 1,
         )
         assert run_worker(again) == -signal.SIGKILL
-        bench.clock.advance(bench.limits.lease_ttl_s + 1)
+        bench.clock.advance(bench.limits.work.lease_ttl_s + 1)
         bench.work(job_id)
         bench.clock.advance(PAST_RETRY_S)
     bench.work(job_id)
@@ -202,7 +202,7 @@ def test_a_worker_that_stands_still_is_ended_by_its_own_watchdog(
 ) -> None:
     job_id = bench.accept(items=ITEMS)
     accepted = bench.job(job_id)
-    short = ServiceLimits(heartbeat_s=0.05, item_timeout_s=0.5)
+    short = Limits().replace(heartbeat_s=0.05, item_timeout_s=0.5)
     ended = run_worker(
         WorkerOrder(**order, job_ids=(job_id,), place="model.before", stalls_s=600, limits=short)
     )

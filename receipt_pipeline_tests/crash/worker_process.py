@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from receipt_pipeline.core.failure_points import install_plan
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.worker.loop import Worker, work_group
@@ -49,7 +49,7 @@ class WorkerOrder:
     yields_after: int = 0
     poison: bytes = b""
     owner: str = "worker-a"
-    limits: ServiceLimits = field(default_factory=ServiceLimits)
+    limits: Limits = field(default_factory=Limits)
 
 
 class _Grief:

@@ -56,7 +56,7 @@ def a_retried_success(services: EffectServices, clock: FakeClock) -> str:
     finish_items(services.ledger, job)
     with services.ledger.transaction() as tx:
         fail_attempt(tx, job.token, failure_class=FailureClass.TRANSIENT, reason=UPLOAD_FAILED, limits=LIMITS)
-    clock.advance(LIMITS.retry_cap_s)
+    clock.advance(LIMITS.work.retry_cap_s)
     again = claimed(services.ledger, job.token.job_id)
     result = a_result(again)
     services.objects.put(result.key, b"result")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from receipt_pipeline.core.items import ItemOutcome
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.effects.channels import Channel, FileChannel
 from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.ledger.engine import Ledger
@@ -17,7 +17,7 @@ from receipt_pipeline_tests.builders import LIMITS, a_claimed_job, a_result, fin
 
 
 def effects_home(
-    ledger: Ledger, folder: Path, *, channel: Channel | None = None, limits: ServiceLimits = LIMITS
+    ledger: Ledger, folder: Path, *, channel: Channel | None = None, limits: Limits = LIMITS
 ) -> EffectServices:
     """Return services over `folder/objects` and `folder/outbox`; the file channel unless one is given."""
     outbox = folder / "outbox"

@@ -128,5 +128,5 @@ def _objects_in_trouble(house: ReconcileBench) -> dict[str, str]:
     missing, altered = (house.settled(key=key) for key in ("missing", "altered"))
     house.path(missing["result_key"]).unlink()
     house.path(altered["result_key"]).write_bytes(b"altered")
-    house.store_at("results/job_nobody/1-aa", b"strange", age_s=house.limits.orphan_grace_s)
+    house.store_at("results/job_nobody/1-aa", b"strange", age_s=house.limits.retention.orphan_grace_s)
     return {"missing": missing["job_id"], "altered": altered["job_id"]}

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import select
 
 from receipt_pipeline.core.attempts import FailureClass
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import WORKER_LOST
 from receipt_pipeline.effects.channels import Channel, FileChannel
 from receipt_pipeline.effects.consume import consume_due
@@ -41,7 +41,7 @@ class ReconcileBench:
     clock: FakeClock
     folder: Path
     bench: WorkerBench
-    limits: ServiceLimits = BENCH_LIMITS
+    limits: Limits = BENCH_LIMITS
     channel: Channel | None = None
 
     @classmethod

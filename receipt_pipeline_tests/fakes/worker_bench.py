@@ -10,7 +10,7 @@ from sqlalchemy import Table, select
 
 from receipt_pipeline.core.canonical import digest_of, digest_of_bytes
 from receipt_pipeline.core.failure_points import install_plan, remove_plan
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.result_document import ResultDocument, parse_result
 from receipt_pipeline.ledger.engine import Ledger
@@ -25,7 +25,7 @@ from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
 
 # Heartbeats come only where a test makes them come.
-BENCH_LIMITS = ServiceLimits(heartbeat_s=3600.0, retry_base_s=5.0)
+BENCH_LIMITS = Limits().replace(heartbeat_s=3600.0, retry_base_s=5.0)
 # Longer than a lease and than the pauses of the first retries, shorter than any processing timeout.
 PAST_RETRY_S = 40.0
 
@@ -63,7 +63,7 @@ class WorkerBench:
     objects: FailingObjects
     clock: FakeClock
     chain: ScriptedChain = field(default_factory=ScriptedChain)
-    limits: ServiceLimits = BENCH_LIMITS
+    limits: Limits = BENCH_LIMITS
 
     def accept(
         self, *, items: int = 1, content: str = "", key: str = "key-1", tenant: str = TENANT, **given: Any

@@ -180,7 +180,7 @@ def test_case_20_a_scan_that_stays_unreadable_is_refused_once_within_the_bound(
     drop(house.intake, "manifest.json", manifest_of(folder))
     with unreadable(monkeypatch, "four.png"):
         sweep(house.intake)
-        house.clock.advance(house.intake.limits.missing_scans_s + 1)
+        house.clock.advance(house.intake.limits.intake.arrival_timeout_s + 1)
         sweep(house.intake)
         before = row_list(house.ledger)
         sweep(house.intake)

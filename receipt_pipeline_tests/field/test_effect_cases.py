@@ -72,9 +72,9 @@ from pathlib import Path
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.query import run_query
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import open_ledger
-accountant = Accountant(open_ledger(sys.argv[1]), Path(sys.argv[2]), ServiceLimits())
+accountant = Accountant(open_ledger(sys.argv[1]), Path(sys.argv[2]), Limits())
 publish_report(accountant)
 queries = {
     "totals": "SELECT * FROM totals_by_currency",

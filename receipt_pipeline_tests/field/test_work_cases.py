@@ -13,7 +13,7 @@ import psutil
 import pytest
 from sqlalchemy import func, select
 
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.journal import EventKind
@@ -156,7 +156,7 @@ def test_case_07_a_run_that_was_killed_skips_nothing_when_it_runs_again(
         ["succeeded"] * 2 + ["running"] + ["accepted"] * 3
     )
     assert (half["terminal"], half["in_flight"]) == (2, 4)
-    house.clock.advance(house.bench.limits.lease_ttl_s + 1)
+    house.clock.advance(house.bench.limits.work.lease_ttl_s + 1)
     for _ in range(2):
         again = WorkerOrder(**order | {"now": house.clock.now()}, job_ids=tuple(job_ids), owner="worker-b")
         assert run_worker(again) == 0
@@ -199,7 +199,7 @@ def test_case_14_a_worker_that_slept_through_its_lease_changes_nothing_when_it_w
     house: CaseHouse, shared: Path, order: dict[str, Any]
 ) -> None:
     (job_id,) = house.submit(case(shared, "14"))
-    lease = ServiceLimits(lease_ttl_s=10.0, heartbeat_s=3600.0)
+    lease = Limits().replace(lease_ttl_s=10.0, heartbeat_s=3600.0)
     asleep = WorkerOrder(**order, job_ids=(job_id,), place="upload.before", sent=signal.SIGSTOP, limits=lease)
     process = start_worker(asleep)
     give_up = time.monotonic() + WITHIN_S
@@ -252,13 +252,13 @@ def test_case_15_a_scan_that_kills_its_workers_ends_and_holds_nobody_up(
     assert [house.bench.job(job_id)["state"] for job_id in healthy] == ["succeeded"] * 4
     pauses = []
     for _ in range(2):
-        house.clock.advance(house.bench.limits.lease_ttl_s + 1)
+        house.clock.advance(house.bench.limits.work.lease_ttl_s + 1)
         assert a_worker(poisoned) == 0
         pauses.append((house.bench.job(poisoned)["retry_at"] - house.clock.now()).total_seconds())
         assert a_worker(poisoned) == 0
         house.clock.advance(PAST_RETRY_S)
         assert a_worker(poisoned) == -signal.SIGKILL
-    house.clock.advance(house.bench.limits.lease_ttl_s + 1)
+    house.clock.advance(house.bench.limits.work.lease_ttl_s + 1)
     for _ in range(2):
         assert a_worker(poisoned) == 0
         house.clock.advance(PAST_RETRY_S)

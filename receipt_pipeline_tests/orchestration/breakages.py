@@ -76,14 +76,14 @@ def _lease_abandoned(home: OpenedHome) -> Broken:
     house = home.bench
     job_id = house.bench.accept(key="left")
     claimed(house.ledger, job_id)
-    house.clock.advance(home.services.settings.limits.lease_ttl_s * 2)
+    house.clock.advance(home.services.settings.limits.work.lease_ttl_s * 2)
     return Broken((job_id,), home.services.reconcile_ledger)
 
 
 def _effect_unsettled(home: OpenedHome) -> Broken:
     house = home.bench
     job_id = str(house.succeeded(key="unconsumed")["job_id"])
-    house.clock.advance(home.services.settings.limits.effect_deadline_s + 1)
+    house.clock.advance(home.services.settings.limits.delivery.effect_deadline_s + 1)
     return Broken((job_id,), home.services.deliver_and_consume)
 
 
@@ -132,7 +132,7 @@ def _other_pins_stated(home: OpenedHome) -> Broken:
 
 
 def _stranger_stored(home: OpenedHome) -> Broken:
-    grace_s = home.services.settings.limits.orphan_grace_s
+    grace_s = home.services.settings.limits.retention.orphan_grace_s
     path = home.bench.store_at(STRANGER, b"strange", age_s=grace_s)
     return Broken(("None",), path.unlink)
 

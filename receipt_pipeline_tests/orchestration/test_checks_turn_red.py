@@ -132,7 +132,7 @@ def test_the_gate_is_red_over_an_unowned_job_and_green_while_its_question_is_own
     (question,) = home.services.investigations(only_open=True)
     home.services.assign_investigation(question["investigation_id"], owner="operations")
     assert evaluate(home, "release_gate").passed
-    home.clock.advance(home.services.settings.limits.investigation_deadline_s + 1)
+    home.clock.advance(home.services.settings.limits.staffing.investigation_deadline_s + 1)
     assert who(evaluate(home, "release_gate")) == list(broken.job_ids)
 
 

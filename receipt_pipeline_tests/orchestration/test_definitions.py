@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.definitions import defs
 from receipt_pipeline.defs import evaluation
 from receipt_pipeline.defs.waves import MAX_RUNTIME_S
@@ -116,7 +116,7 @@ def test_every_dagster_job_works_in_one_process() -> None:
 
 
 def test_a_wave_stops_taking_up_work_before_half_of_its_runs_time_is_over() -> None:
-    assert ServiceLimits().wave_slice_s < MAX_RUNTIME_S / 2
+    assert Limits().work.wave_slice_s < MAX_RUNTIME_S / 2
 
 
 @pytest.mark.parametrize("name", ["dagster.yaml", "dagster.postgres.yaml"])
@@ -125,7 +125,7 @@ def test_the_instance_allows_every_run_the_time_that_its_job_asks_for(name: str)
     assert instance["run_monitoring"]["enabled"]
     assert instance["run_monitoring"]["max_runtime_seconds"] >= MAX_RUNTIME_S
     # Every slot's wave, and beside them one run of accounting or sweeping.
-    assert instance["concurrency"]["runs"]["max_concurrent_runs"] == ServiceLimits().wave_slots + 1
+    assert instance["concurrency"]["runs"]["max_concurrent_runs"] == Limits().work.wave_slots + 1
     assert instance["run_queue"]["dequeue_interval_seconds"] == 1
     assert instance["run_retries"]["retry_on_asset_or_op_failure"] is False
     assert instance["telemetry"] == {"enabled": False}

@@ -102,7 +102,7 @@ def test_a_wave_that_runs_is_not_asked_for_again(opened: OpenedHome) -> None:
 def test_ready_jobs_are_shared_among_the_slots_and_each_is_in_one_wave(opened: OpenedHome) -> None:
     job_ids = [opened.submit(f"job-{number}") for number in range(5)]
     asked = requests_of(opened)
-    assert len(asked) == len(set(asked)) == opened.services.settings.limits.wave_slots
+    assert len(asked) == len(set(asked)) == opened.services.settings.limits.work.wave_slots
     reserved = [opened.job(job_id)["wave_id"] for job_id in job_ids]
     assert {wave_id for _, wave_id in asked} == set(reserved)
     assert sum(row["jobs_total"] for row in opened.waves()) == len(job_ids)
@@ -111,7 +111,7 @@ def test_ready_jobs_are_shared_among_the_slots_and_each_is_in_one_wave(opened: O
 def test_evaluating_dispatch_without_launching_harms_nothing(opened: OpenedHome) -> None:
     job_id = opened.submit("job")
     ((_, shown),) = requests_of(opened)
-    opened.clock.advance(opened.services.settings.limits.wave_start_s + 1)
+    opened.clock.advance(opened.services.settings.limits.work.wave_start_s + 1)
     ((_, wave_id),) = requests_of(opened)
     assert wave_id != shown
     assert opened.bench.bench.attempts(job_id) == []
@@ -233,10 +233,10 @@ def test_reconcile_takes_an_expired_lease_away_and_dispatch_hands_the_job_out_ag
     pins = opened.job(job_id)["release_id"]
     opened.services.begin_wave(lost_wave, run_id="lost", items_per_group=8)
     token = claimed(opened.services.ledger, job_id).token
-    opened.clock.advance(opened.services.settings.limits.wave_ttl_s + 1)
+    opened.clock.advance(opened.services.settings.limits.work.wave_ttl_s + 1)
     opened.tick(reconcile_sensor)
     assert opened.job(job_id)["lease_epoch"] > token.lease_epoch
-    opened.clock.advance(opened.services.settings.limits.retry_cap_s)
+    opened.clock.advance(opened.services.settings.limits.work.retry_cap_s)
     ((_, wave_id),) = requests_of(opened)
     assert wave_id != lost_wave
     assert opened.run_wave(wave_id).success

@@ -13,7 +13,7 @@ from receipt_pipeline.core.attempts import FailureClass, FencingToken
 from receipt_pipeline.core.errors import LeaseLost, NotAllowed
 from receipt_pipeline.core.items import KEPT_CLASSES
 from receipt_pipeline.core.lifecycle import HELD_PHASES, TERMINAL_STATES, CloseCause, JobState
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import (
     ENGINE_OCR_UNAVAILABLE,
     IDENTITY_MISMATCH,
@@ -38,7 +38,7 @@ from receipt_pipeline_tests.conformance.ledger_rows import (
 )
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 
-LIMITS = ServiceLimits(
+LIMITS = Limits().replace(
     item_losses_max=2, closing_attempts_max=2, retry_base_s=1, retry_cap_s=4, overrun_grace_s=5
 )
 FAILURES: list[tuple[FailureClass, Reason]] = [
@@ -121,7 +121,7 @@ class AnyOrder:
 
     def let_the_lease_end(self, _variant: int) -> None:
         """Let the worker fall silent until its lease is over."""
-        self.clock.advance(LIMITS.lease_ttl_s)
+        self.clock.advance(LIMITS.work.lease_ttl_s)
 
     def let_the_time_run_out(self, variant: int) -> None:
         """Let the processing deadline pass, if seldom."""
@@ -174,7 +174,7 @@ class AnyOrder:
         token = self.holder()
         if token is not None:
             with self.ledger.transaction() as tx:
-                assert renew_lease(tx, token, lease_ttl_s=LIMITS.lease_ttl_s)
+                assert renew_lease(tx, token, lease_ttl_s=LIMITS.work.lease_ttl_s)
 
     def fail(self, variant: int) -> None:
         """Let the holder's attempt fail."""
@@ -202,7 +202,7 @@ class AnyOrder:
 
     def sweep_an_overrun(self, _variant: int) -> None:
         """Let reconciliation take the job from a worker that is past its limit."""
-        epoch, grace_s = self.job()["lease_epoch"], LIMITS.overrun_grace_s
+        epoch, grace_s = self.job()["lease_epoch"], LIMITS.work.overrun_grace_s
         with self.ledger.transaction() as tx:
             overrun_job(tx, job_id=self.job_id, seen_epoch=epoch, cause=CloseCause.TIMEOUT, grace_s=grace_s)
 
@@ -232,7 +232,7 @@ class AnyOrder:
         with self.ledger.transaction() as tx:
             assert release_held(
                 tx, job_id=self.job_id, seen_epoch=job["lease_epoch"], granted=False, limits=LIMITS
-            ) is (job["closing_attempts"] < LIMITS.closing_attempts_max)
+            ) is (job["closing_attempts"] < LIMITS.work.closing_attempts_max)
 
     def a_stale_worker_wakes(self, variant: int) -> None:
         """Let a worker that lost the job try every write: each is refused and no row changes."""

@@ -66,10 +66,10 @@ def _killed_before_the_record(house: ReconcileBench) -> dict[str, str]:
     with house.ledger.reading() as tx:
         between = render_consequence(read_status(tx, job_id))
     (stored,) = house.bench.stored_results(job_id)
-    for wait_s in (house.limits.lease_ttl_s + 1, house.limits.overrun_grace_s + 1):
+    for wait_s in (house.limits.work.lease_ttl_s + 1, house.limits.work.overrun_grace_s + 1):
         house.clock.advance(wait_s)
         reconcile_ledger(house.services)
-    house.clock.advance(house.limits.retry_cap_s)
+    house.clock.advance(house.limits.work.retry_cap_s)
     house.bench.work(job_id)
     house.settle_effects()
     job = house.bench.job(job_id)
@@ -117,9 +117,9 @@ def _woke_up_late(house: ReconcileBench) -> dict[str, str]:
     began = house.clock.now()
 
     def stall() -> None:
-        house.clock.advance(house.limits.lease_ttl_s + 1)
+        house.clock.advance(house.limits.work.lease_ttl_s + 1)
         reconcile_ledger(house.services)
-        house.clock.advance(house.limits.retry_cap_s)
+        house.clock.advance(house.limits.work.retry_cap_s)
         house.bench.chain.on_classify = lambda data: None
         house.bench.work(job_id, worker=house.bench.worker("worker-b"))
         house.clock.advance(9)

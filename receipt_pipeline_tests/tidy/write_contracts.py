@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from receipt_pipeline.core.attempts import FAILURE_RULES, AtBound
 from receipt_pipeline.core.audiences import FIELDS, ROLES_OF_AUDIENCE
@@ -16,7 +16,7 @@ from receipt_pipeline.core.effects import (
     WHEN_UNKNOWN,
     EffectState,
 )
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline_tests.suite_results import PROJECT
 
 WRITTEN = "by `python -m receipt_pipeline_tests.tidy.write_contracts`."
@@ -121,9 +121,15 @@ def _unknown_ends() -> list[str]:
     ]
 
 
+def _bounds() -> Iterator[tuple[str, float]]:
+    limits = Limits()
+    parts = (limits.work, limits.delivery, limits.staffing)
+    for name in BOUNDS:
+        yield name, next(getattr(part, name) for part in parts if hasattr(part, name))
+
+
 def failures_text() -> str:
     """Return the page of failure classes, budgets and bounds."""
-    limits = ServiceLimits()
     lines = [
         "# Failures",
         "",
@@ -151,7 +157,7 @@ def failures_text() -> str:
         "An investigation names the suspected effect, the last safe checkpoint, the allowed repair, owner",
         "and deadline.",
         "",
-        *table("bound | default", ((f"`{name}`", f"{getattr(limits, name):g}") for name in BOUNDS)),
+        *table("bound | default", ((f"`{name}`", f"{value:g}") for name, value in _bounds())),
         "",
     ]
     return "\n".join(lines)

@@ -236,7 +236,7 @@ def test_a_release_that_nobody_approved_is_refused(intake: Intake, folder: Path)
 def test_the_queue_deadline_comes_from_the_cutoff_and_must_lie_ahead(
     intake: Intake, folder: Path, clock: FakeClock
 ) -> None:
-    margin_s = intake.limits.cutoff_margin_s
+    margin_s = intake.limits.intake.cutoff_margin_s
     for seconds in (-MINUTE_S, 0, margin_s):
         cutoff = (clock.now() + dt.timedelta(seconds=seconds)).isoformat()
         document = job_document(folder, reconciliation_cutoff=cutoff)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.waves import register_worker, reserve_wave
 from receipt_pipeline.worker.dispatch import await_ready
 from receipt_pipeline_tests.builders import a_request, an_accepted_job
 
 WAIT_S = 4.0
-LIMITS = ServiceLimits()
+LIMITS = Limits()
 
 
 class Naps:
@@ -42,7 +42,7 @@ def accept(ledger: Ledger) -> Callable[[str], object]:
     return lambda key: an_accepted_job(ledger, a_request(items=1, content=key, key=key))
 
 
-def waited(ledger: Ledger, naps: Naps, limits: ServiceLimits = LIMITS) -> int:
+def waited(ledger: Ledger, naps: Naps, limits: Limits = LIMITS) -> int:
     """Wait with these naps and return how many items are ready."""
     return await_ready(ledger, wait_s=WAIT_S, limits=limits, monotonic=naps.monotonic, sleep=naps.sleep)
 
@@ -84,5 +84,5 @@ def test_nobody_waits_when_every_slot_is_taken(
     accept("second")
     naps = Naps()
 
-    assert waited(ledger, naps, ServiceLimits(wave_slots=1)) == 0
+    assert waited(ledger, naps, Limits().replace(wave_slots=1)) == 0
     assert naps.taken == 0

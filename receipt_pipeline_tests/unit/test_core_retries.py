@@ -18,7 +18,7 @@ from receipt_pipeline.core.failure_points import (
     point,
     remove_plan,
 )
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Staffing
 from receipt_pipeline.core.reasons import STALE_LEASE, Remedy
 
 
@@ -73,10 +73,10 @@ def test_every_kind_of_effect_says_intent_call_reference_and_reconciliation() ->
 
 
 def test_the_rota_names_an_owner_for_every_kind() -> None:
-    limits = ServiceLimits(rota={"default": "operations", "effect_gap": "finance"})
-    assert limits.owner_of("effect_gap") == "finance"
-    assert limits.owner_of("anything") == "operations"
-    assert ServiceLimits().owner_of("anything") in ServiceLimits().principals
+    staffing = Staffing(rota={"default": "operations", "effect_gap": "finance"})
+    assert staffing.owner_of("effect_gap") == "finance"
+    assert staffing.owner_of("anything") == "operations"
+    assert Staffing().owner_of("anything") in Staffing().principals
 
 
 def test_an_error_says_code_place_meaning_and_facts() -> None:

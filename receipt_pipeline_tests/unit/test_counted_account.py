@@ -12,7 +12,7 @@ from benchmarks import sets_peer
 from receipt_pipeline.accounting.exported import EXPORTED
 from receipt_pipeline.accounting.reported import asking_report
 from receipt_pipeline.core.lifecycle import JobState
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.invariants import account as counted_account
 from receipt_pipeline.ledger.invariants.account import AccountSets, account_sets, counted_account_sets
 
@@ -57,7 +57,7 @@ def copied(tmp_path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 def both(copied: duckdb.DuckDBPyConnection, *, early: bool) -> tuple[AccountSets, AccountSets]:
     """Return the account that counts and the one that joins; early, as of a moment amid the jobs."""
     [(amid,)] = copied.execute("SELECT median(submitted_at) FROM jobs").fetchall()
-    limits, cutoff = ServiceLimits(), amid if early else None
+    limits, cutoff = Limits(), amid if early else None
     with asking_report(copied, now=sets_peer.NOW) as tx:
         return counted_account_sets(tx, limits=limits, cutoff=cutoff), account_sets(
             tx, limits=limits, cutoff=cutoff

@@ -75,7 +75,7 @@ def test_a_message_dropped_beyond_its_bound_leaves_the_job_succeeded(
     rows = rows_of(services, select(deliveries).order_by(deliveries.c.send_no))
     assert [(row["send_no"], row["outcome"]) for row in rows] == [(n, "dropped") for n in (1, 2, 3)]
     assert {row["reason_code"] for row in rows} == {NOTIFICATION_DROPPED.code} == {"NOTIFICATION.DROPPED.v1"}
-    assert channel.sends == services.limits.delivery_attempts_max
+    assert channel.sends == services.limits.delivery.delivery_attempts_max
     assert rows_of(services, select(outbox.c.state)) == [{"state": "abandoned"}]
     assert rows_of(services, NOTIFICATION_EFFECT) == [{"state": "failed"}]
     assert the_job(services, job["job_id"])["state"] == "succeeded"
@@ -91,7 +91,7 @@ def test_a_dropped_message_is_due_again_only_after_its_pause(
     a_stored_success(services)
     assert a_pass(services) == DeliverySummary(dropped=1)
     assert a_pass(services) == DeliverySummary()
-    clock.advance(services.limits.delivery_retry_s)
+    clock.advance(services.limits.delivery.delivery_retry_s)
     assert a_pass(services) == DeliverySummary(delivered=1)
 
 
@@ -126,7 +126,7 @@ def test_a_delivery_past_the_effects_deadline_counts_as_late(
 ) -> None:
     services = effects_home(ledger, tmp_path)
     a_stored_success(services)
-    clock.advance(services.limits.effect_deadline_s + 1)
+    clock.advance(services.limits.delivery.effect_deadline_s + 1)
     a_pass(services)
     assert [row["late"] for row in rows_of(services, select(deliveries))] == [True]
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
-from receipt_pipeline.core.limits import ServiceLimits
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.jobs.waves import beat_wave, close_wave, open_waves, wave_jobs
@@ -19,7 +16,7 @@ CARRIED = (RELEASE.release_id,)
 
 def dispatch(ledger: Ledger, *, carried: tuple[str, ...] = CARRIED, **limits: int) -> Dispatched:
     """Run one pass of an installation that carries the release."""
-    bounds: ServiceLimits = dataclasses.replace(LIMITS, **limits)  # type: ignore[arg-type]
+    bounds = LIMITS.replace(**limits)
     return dispatch_waves(ledger, worker_id="host:1", release_ids=carried, limits=bounds)
 
 
@@ -90,7 +87,7 @@ def test_a_full_house_reserves_nothing_more(ledger: Ledger) -> None:
 def test_a_silent_wave_is_closed_and_its_jobs_are_in_a_new_one(ledger: Ledger, clock: FakeClock) -> None:
     (job_id,) = accept(ledger, 1)
     (silent,) = dispatch(ledger).to_launch
-    clock.advance(LIMITS.wave_start_s + 1)
+    clock.advance(LIMITS.work.wave_start_s + 1)
     again = dispatch(ledger)
     assert again.closed == (silent.wave_id,)
     (wave,) = again.to_launch
@@ -106,7 +103,7 @@ def test_a_claimed_job_is_not_ready_while_its_lease_lives(ledger: Ledger, clock:
     (job_id,) = accept(ledger, 1)
     claimed(ledger, job_id)
     assert dispatch(ledger).to_launch == ()
-    clock.advance(LIMITS.lease_ttl_s + 1)
+    clock.advance(LIMITS.work.lease_ttl_s + 1)
     assert len(dispatch(ledger).to_launch) == 1
 
 

@@ -86,7 +86,7 @@ def test_an_open_job_past_its_deadline_and_grace_is_unresolved_and_in_no_termina
 ) -> None:
     queued, running = (house.bench.accept(key=key, limits=SHORT) for key in ("queued", "running"))
     claimed(house.ledger, running)
-    house.clock.advance(47 + house.limits.overrun_grace_s)
+    house.clock.advance(47 + house.limits.work.overrun_grace_s)
     assert sets_of(house).in_flight == {queued, running}
     house.clock.advance(1)
     assert sets_of(house).unresolved == ((queued, "queue_overdue"),)
@@ -97,10 +97,10 @@ def test_an_open_job_past_its_deadline_and_grace_is_unresolved_and_in_no_termina
 def test_a_job_in_closing_has_the_time_of_its_closing_attempts(house: ReconcileBench) -> None:
     job_id = house.bench.accept(key="closing", limits=SHORT)
     claimed(house.ledger, job_id)
-    house.clock.advance(100 + house.limits.overrun_grace_s)
+    house.clock.advance(100 + house.limits.work.overrun_grace_s)
     reconcile_ledger(house.services)
     assert sets_of(house).in_flight == {job_id}
-    house.clock.advance(house.limits.closing_attempts_max * house.limits.lease_ttl_s)
+    house.clock.advance(house.limits.work.closing_attempts_max * house.limits.work.lease_ttl_s)
     assert sets_of(house).unresolved == ((job_id, "closing_overdue"),)
 
 

@@ -96,7 +96,7 @@ def test_a_success_and_an_intent_explain_their_key(house: ReconcileBench, explai
 
 @pytest.mark.requirement("R139")
 def test_a_question_past_its_deadline_or_of_an_inactive_owner_is_unowned(house: ReconcileBench) -> None:
-    house.store_at("results/job_nobody/1-aa", b"strange", age_s=house.limits.orphan_grace_s)
+    house.store_at("results/job_nobody/1-aa", b"strange", age_s=house.limits.retention.orphan_grace_s)
     reconcile(house.services)
     (question,) = house.questions()
 

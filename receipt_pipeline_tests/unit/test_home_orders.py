@@ -119,7 +119,7 @@ def test_reconciling_counts_the_scans_that_nobody_wants_and_removes_them_a_grace
     home: OpenedHome,
 ) -> None:
     job_id, limits = home.submit("wanted"), home.services.settings.limits
-    home.bench.store_at("scans/acme/00ff", b"never accepted", age_s=limits.orphan_grace_s + 1)
+    home.bench.store_at("scans/acme/00ff", b"never accepted", age_s=limits.retention.orphan_grace_s + 1)
     with home.services.ledger.transaction() as tx:
         hold_objects(tx, ["scans/acme/00ff"], holder="acme/never answered", hold_kind=COPYING)
 
@@ -128,9 +128,9 @@ def test_reconciling_counts_the_scans_that_nobody_wants_and_removes_them_a_grace
         return counts["copy_holds_released"], counts["scans_marked"], counts["scans_removed"]
 
     assert counted() == (0, 0, 0)
-    home.clock.advance(limits.copy_hold_s)
+    home.clock.advance(limits.retention.copy_hold_s)
     assert [counted(), counted()] == [(1, 1, 0), (0, 0, 0)]
-    home.clock.advance(limits.orphan_grace_s)
+    home.clock.advance(limits.retention.orphan_grace_s)
     assert [counted(), counted()] == [(0, 0, 1), (0, 0, 0)]
     [kept] = home.services.objects.listing("scans/")
     assert kept.key.endswith(home.bench.bench.items(job_id)[0]["sha256"].removeprefix("sha256:"))

@@ -211,7 +211,7 @@ def test_the_account_tells_imported_jobs_apart_and_is_red_only_without_an_owner(
     assert home.services.query_report("SELECT sum(jobs) AS n FROM time_to_reconciled_truth") == [{"n": 1}]
     [question] = home.services.investigations(only_open=True)
     assert question["job_id"] == open_id
-    home.clock.advance(home.services.settings.limits.investigation_deadline_s + 1)
+    home.clock.advance(home.services.settings.limits.staffing.investigation_deadline_s + 1)
     late = home.services.report(cutoff=None, published=False)
     assert (late["gate"], late["unowned"]) == (
         "fail",

@@ -58,7 +58,7 @@ def a_job_full_of_canaries(home: OpenedHome, *, job_key: str = "private") -> str
     home.chain.answers = {first: read, second: RuntimeError(IN_ERROR)}
     answers = home.services.submit([folder / "manifest.json"], key=None, new=False, release=None)
     job_id = str(answers[0]["lines"][0]["job_id"])
-    for _ in range(home.services.settings.limits.item_losses_max):
+    for _ in range(home.services.settings.limits.work.item_losses_max):
         with pytest.raises(RuntimeError):
             work_group(home.services.worker(run_id="run-1"), wave_id="", job_ids=[job_id])
         home.clock.advance(PAST_RETRY_S)
@@ -120,7 +120,7 @@ def purge_everything(home: OpenedHome) -> None:
     home.clock.advance(RETENTION_S * 5)
     for _ in range(3):
         home.services.purge_results()
-        home.clock.advance(limits.orphan_grace_s + 1)
+        home.clock.advance(limits.retention.orphan_grace_s + 1)
 
 
 def answer_questions(home: OpenedHome) -> None:
@@ -164,13 +164,13 @@ def test_after_the_evidence_is_gone_the_receipt_still_explains_what_happened(hom
 @pytest.mark.requirement("R129")
 def test_diagnostics_expire_sooner_than_results_and_the_receipt_stays(home: OpenedHome) -> None:
     limits = home.services.settings.limits
-    assert limits.diagnostics_retention_s < 2_592_000, "the default retention of a result"
+    assert limits.retention.diagnostics_retention_s < 2_592_000, "the default retention of a result"
     job_id = home.submit("kept")
     work_group(home.services.worker(run_id="run-1"), wave_id="", job_ids=[job_id])
     home.services.deliver_and_consume()
     [attempt] = tried(home, job_id)
     assert (attempt["run_id"], attempt["owner"] != "", attempt["facts"] != {}) == ("run-1", True, True)
-    home.clock.advance(limits.diagnostics_retention_s - 1)
+    home.clock.advance(limits.retention.diagnostics_retention_s - 1)
     home.services.purge_results()
     assert tried(home, job_id) == [attempt]
     home.clock.advance(1)

@@ -188,7 +188,7 @@ def test_a_withdrawn_result_is_never_served_and_makes_no_task(house: ReconcileBe
     assert (job["state"], job["terminal_class"]) == ("succeeded", "complete")
     assert job["settled_at"] is not None
     assert house.path(key).exists()
-    house.clock.advance(house.limits.effect_deadline_s + 1)
+    house.clock.advance(house.limits.delivery.effect_deadline_s + 1)
     assert house.red_checks() == set()
     assert_recorded_once(house, job_id, withdraw=True)
 
@@ -264,7 +264,7 @@ def two_results_of_an_open_job(house: ReconcileBench) -> tuple[str, str]:
     job_id = house.bench.accept(key="twice")
 
     def lose_the_lease() -> None:
-        house.clock.advance(house.limits.lease_ttl_s)
+        house.clock.advance(house.limits.work.lease_ttl_s)
         reconcile_ledger(house.services)
 
     with ActingPlan({"commit.before": lose_the_lease}):
@@ -336,7 +336,7 @@ def test_items_are_decided_before_the_result_of_an_open_job(house: ReconcileBenc
 def test_both_outputs_stay_readable_and_are_no_orphans_after_the_decision(house: ReconcileBench) -> None:
     job = house.settled(key="one")
     other = f"results/{job['job_id']}/7-{OTHER.removeprefix('sha256:')}"
-    path = house.store_at(other, b"another output", age_s=house.limits.orphan_grace_s * 2)
+    path = house.store_at(other, b"another output", age_s=house.limits.retention.orphan_grace_s * 2)
     assert_red(house, "no_object_without_success", None)
     refuse_other(house, job["job_id"], ordinal=None)
     reconcile(house.services)

@@ -156,7 +156,7 @@ def test_a_notification_that_was_given_up_is_settled_by_a_decision(
         " WHERE job_id = :job AND kind = 'notification'",
         job=job["job_id"],
     )
-    clock.advance(house.limits.effect_deadline_s + 1)
+    clock.advance(house.limits.delivery.effect_deadline_s + 1)
     assert gate(house) == "fail"
     reconcile(house.services)
     (question,) = [row for row in house.questions() if row["subject"].endswith("required_effect_given_up")]

@@ -122,7 +122,7 @@ def test_an_object_that_nothing_explains_is_named_once_it_is_older_than_the_grac
     house: ReconcileBench,
 ) -> None:
     key = f"results/job_nobody/1-{'a' * 64}"
-    house.store_at(key, b"strange", age_s=house.limits.orphan_grace_s - 1)
+    house.store_at(key, b"strange", age_s=house.limits.retention.orphan_grace_s - 1)
     assert house.check("no_object_without_success").passed
     house.clock.advance(1)
     (row,) = assert_red(house, "no_object_without_success", None)
@@ -225,7 +225,7 @@ def test_a_job_past_its_deadline_is_named_until_it_is_closed_or_owned(house: Rec
     assert ("missing_terminal", job_id) in house.asked()
     assert house.check("every_accepted_job_is_terminal_or_owned").passed
 
-    house.clock.advance(house.limits.investigation_deadline_s + 1)
+    house.clock.advance(house.limits.staffing.investigation_deadline_s + 1)
     assert_red(house, "every_accepted_job_is_terminal_or_owned", job_id)
 
 
@@ -273,7 +273,7 @@ def test_attempts_beyond_their_bounds_are_named(house: ReconcileBench) -> None:
 def test_a_lease_that_ended_untouched_is_named_until_it_is_taken_over(house: ReconcileBench) -> None:
     job_id = house.bench.accept(key="left")
     token = claimed(house.ledger, job_id, limits=house.limits).token
-    house.clock.advance(house.limits.lease_ttl_s * 2 - 1)
+    house.clock.advance(house.limits.work.lease_ttl_s * 2 - 1)
     assert house.check("no_abandoned_lease").passed
     house.clock.advance(1)
     (row,) = assert_red(house, "no_abandoned_lease", job_id)

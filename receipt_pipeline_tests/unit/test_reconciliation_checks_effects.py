@@ -71,7 +71,7 @@ def test_each_gap_between_effect_and_ledger_is_found(
 @pytest.mark.requirement("R096")
 def test_a_required_effect_is_a_gap_from_its_deadline_until_it_is_committed(house: ReconcileBench) -> None:
     job_id = house.succeeded(key="unconsumed")["job_id"]
-    house.clock.advance(house.limits.effect_deadline_s)
+    house.clock.advance(house.limits.delivery.effect_deadline_s)
     assert house.check("effects_have_no_gaps").passed
     house.clock.advance(1)
     (row,) = assert_red(house, "effects_have_no_gaps", job_id)
@@ -113,7 +113,7 @@ def test_a_notification_without_its_delivery_ledger_is_named(
 
 def test_a_notification_nobody_sends_is_named_after_the_effect_deadline(house: ReconcileBench) -> None:
     job_id = house.succeeded(key="unsent")["job_id"]
-    house.clock.advance(house.limits.effect_deadline_s + 1)
+    house.clock.advance(house.limits.delivery.effect_deadline_s + 1)
     (row,) = assert_red(house, "every_notification_delivered_or_explained", job_id)
     assert row["fault"] == "never_sent"
 
@@ -123,7 +123,7 @@ def test_a_notification_nobody_sends_is_named_after_the_effect_deadline(house: R
 
 def test_a_job_that_wants_no_effects_has_no_gaps(house: ReconcileBench) -> None:
     house.succeeded(key="quiet", notification=EffectDemand.NONE, review_tasks=EffectDemand.NONE)
-    house.clock.advance(house.limits.effect_deadline_s + 1)
+    house.clock.advance(house.limits.delivery.effect_deadline_s + 1)
     assert house.red_checks() == set()
 
 

@@ -82,7 +82,7 @@ def test_an_altered_object_is_asked_about_with_both_digests(house: ReconcileBenc
 
 def test_an_orphan_is_asked_about_until_it_is_removed_or_answered(house: ReconcileBench) -> None:
     key = f"results/job_nobody/1-{'a' * 64}"
-    path = house.store_at(key, b"strange", age_s=house.limits.orphan_grace_s)
+    path = house.store_at(key, b"strange", age_s=house.limits.retention.orphan_grace_s)
     reconcile(house.services)
     (question,) = house.questions()
     assert (question["kind"], question["job_id"], question["reason_code"]) == (
@@ -97,7 +97,7 @@ def test_an_orphan_is_asked_about_until_it_is_removed_or_answered(house: Reconci
     reconcile(house.services)
     assert house.asked() == set()
 
-    house.store_at(key, b"strange", age_s=house.limits.orphan_grace_s)
+    house.store_at(key, b"strange", age_s=house.limits.retention.orphan_grace_s)
     reconcile(house.services)
     (question,) = house.questions()
     assert question["subject"] == f"{key}#2"

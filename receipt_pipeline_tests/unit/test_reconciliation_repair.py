@@ -10,6 +10,7 @@ import pytest
 
 from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.core.lifecycle import Phase
+from receipt_pipeline.core.limits import Staffing
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
@@ -69,7 +70,7 @@ def test_a_claim_between_finding_and_expiring_wins(house: ReconcileBench) -> Non
 def test_an_expired_lease_is_charged_once_and_a_renewal_in_between_wins(house: ReconcileBench) -> None:
     lost, renewed = (house.bench.accept(key=key) for key in ("lost", "renewed"))
     tokens = {job_id: claimed(house.ledger, job_id).token for job_id in (lost, renewed)}
-    house.clock.advance(house.limits.lease_ttl_s)
+    house.clock.advance(house.limits.work.lease_ttl_s)
 
     def renew() -> None:
         with house.ledger.transaction() as tx:
@@ -92,9 +93,9 @@ def test_an_overrun_job_is_taken_away_and_closed_with_what_was_finished(house: R
     finished = FinishedItem(ordinal=0, outcome=an_outcome(), invocations=1)
     with house.ledger.transaction() as tx:
         pass_boundary(tx, job.token, finished=finished, next_ordinal=1, limits=house.limits)
-    house.clock.advance(100 + house.limits.overrun_grace_s)
+    house.clock.advance(100 + house.limits.work.overrun_grace_s)
     with house.ledger.transaction() as tx:
-        assert renew_lease(tx, job.token, lease_ttl_s=house.limits.lease_ttl_s)
+        assert renew_lease(tx, job.token, lease_ttl_s=house.limits.work.lease_ttl_s)
     assert reconcile(house.services).overrun == (job_id,)
     assert_settled(house)
 
@@ -116,7 +117,7 @@ def test_a_retired_release_closes_what_nobody_carries(house: ReconcileBench) -> 
         retire_release(tx, release_id=RELEASE.release_id, retired_by="kim")
     assert reconcile_ledger(house.services).retired == ()
 
-    house.clock.advance(house.limits.worker_ttl_s + 1)
+    house.clock.advance(house.limits.work.worker_ttl_s + 1)
     assert reconcile_ledger(house.services).retired == (carried,)
     job = house.bench.job(carried)
     assert (job["state"], job["terminal_class"], job["reason_code"]) == (
@@ -131,9 +132,9 @@ def test_a_silent_wave_gives_its_jobs_back(house: ReconcileBench) -> None:
     job_id = house.bench.accept(key="reserved")
     with house.ledger.transaction() as tx:
         register_worker(tx, worker_id="w", release_ids=[RELEASE.release_id])
-        wave = reserve_wave(tx, items_max=10, jobs_max=10, worker_ttl_s=house.limits.worker_ttl_s)
+        wave = reserve_wave(tx, items_max=10, jobs_max=10, worker_ttl_s=house.limits.work.worker_ttl_s)
     assert wave is not None
-    house.clock.advance(house.limits.wave_start_s)
+    house.clock.advance(house.limits.work.wave_start_s)
     assert reconcile_ledger(house.services).waves_closed == (wave.wave_id,)
     assert house.bench.job(job_id)["wave_id"] is None
     assert_settled(house)
@@ -198,7 +199,7 @@ def test_a_spent_closing_bound_is_renewed_only_by_a_person(house: ReconcileBench
     reconcile_ledger(house.services)
     house.bench.objects.put_faults.append(PutFault.REFUSED)
     house.bench.objects.blind_lookups = 100
-    for _ in range(house.limits.closing_attempts_max + 1):
+    for _ in range(house.limits.work.closing_attempts_max + 1):
         house.bench.work(job_id)
         house.clock.advance(PAST_RETRY_S)
     assert house.bench.job(job_id)["phase"] == Phase.RECONCILING
@@ -227,7 +228,7 @@ def test_an_intent_of_a_job_that_closed_without_it_is_decided(house: ReconcileBe
     assert len(reconcile_ledger(house.services).uploads_decided) == 1
     assert [row["state"] for row in house.bench.effects(job_id)] == ["abandoned"]
     house.settle_effects()
-    house.clock.set(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=house.limits.orphan_grace_s))
+    house.clock.set(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=house.limits.retention.orphan_grace_s))
     assert house.check("no_object_without_success").passed
     assert_settled(house)
 
@@ -236,11 +237,11 @@ def test_an_intent_of_a_job_that_closed_without_it_is_decided(house: ReconcileBe
 def test_a_job_that_nobody_closes_gets_an_owned_question_that_ends_with_it(house: ReconcileBench) -> None:
     job_id = house.bench.accept(key="stuck", limits=SHORT)
     claimed(house.ledger, job_id)
-    house.clock.advance(100 + house.limits.overrun_grace_s)
+    house.clock.advance(100 + house.limits.work.overrun_grace_s)
     assert reconcile_ledger(house.services).overrun == (job_id,)
     assert house.questions() == []
 
-    house.clock.advance(house.limits.closing_attempts_max * house.limits.lease_ttl_s)
+    house.clock.advance(house.limits.work.closing_attempts_max * house.limits.work.lease_ttl_s)
     reconcile_ledger(house.services)
     (question,) = house.questions()
     assert (question["kind"], question["job_id"], question["reason_code"]) == (
@@ -250,7 +251,7 @@ def test_a_job_that_nobody_closes_gets_an_owned_question_that_ends_with_it(house
     )
     assert (question["owner"], question["last_safe_checkpoint"]) == ("operations", 0)
     assert question["deadline_at"] == house.clock.now() + dt.timedelta(
-        seconds=house.limits.investigation_deadline_s
+        seconds=house.limits.staffing.investigation_deadline_s
     )
     assert question["allowed_repair"]
     assert_settled(house)
@@ -264,7 +265,7 @@ def test_a_job_that_nobody_closes_gets_an_owned_question_that_ends_with_it(house
 def test_an_overdue_question_goes_to_the_escalation_once(house: ReconcileBench) -> None:
     hold_for_an_unknown_upload(house, faults=[PutFault.ANSWER_LOST])
     house.bench.objects.blind_lookups = 100
-    house.clock.advance(house.limits.investigation_deadline_s + 1)
+    house.clock.advance(house.limits.staffing.investigation_deadline_s + 1)
     with pytest.raises(ObjectFault, match=r"OBJECT\.UNREADABLE\.v1"):
         house.bench.objects.digest("results/x/1-y")
     reconcile_ledger(house.services)
@@ -284,8 +285,8 @@ def test_a_house_full_of_trouble_is_settled_by_one_pass(house: ReconcileBench) -
     house.bench.accept(key="expires", limits=SHORT)
     claimed(house.ledger, house.bench.accept(key="lost"))
     hold_for_an_unknown_upload(house, faults=[PutFault.ANSWER_LOST])
-    house.store_at("results/job_nobody/1-aa", b"strange", age_s=house.limits.orphan_grace_s)
-    house.clock.advance(house.limits.lease_ttl_s + 48)
+    house.store_at("results/job_nobody/1-aa", b"strange", age_s=house.limits.retention.orphan_grace_s)
+    house.clock.advance(house.limits.work.lease_ttl_s + 48)
     assert not compare(house.services).agrees
 
     summary = reconcile(house.services)
@@ -303,7 +304,7 @@ def test_finding_repairs_nothing(house: ReconcileBench) -> None:
     missing = house.settled(key="missing")
     house.path(missing["result_key"]).unlink()
     house.bench.accept(key="expires", limits=SHORT)
-    house.clock.advance(house.limits.overrun_grace_s + 48)
+    house.clock.advance(house.limits.work.overrun_grace_s + 48)
     before = house.snapshot()
     found = compare(house.services)
     assert house.snapshot() == before
@@ -316,7 +317,7 @@ def test_finding_repairs_nothing(house: ReconcileBench) -> None:
 def test_a_bound_of_no_escalation_leaves_the_owner(house: ReconcileBench) -> None:
     hold_for_an_unknown_upload(house, faults=[PutFault.ANSWER_LOST])
     house.bench.objects.blind_lookups = 100
-    house.limits = replace(house.limits, escalation="gone")
-    house.clock.advance(house.limits.investigation_deadline_s + 1)
+    house.limits = replace(house.limits, staffing=Staffing(escalation="gone"))
+    house.clock.advance(house.limits.staffing.investigation_deadline_s + 1)
     reconcile_ledger(house.services)
     assert {row["owner"] for row in house.questions()} == {"operations"}

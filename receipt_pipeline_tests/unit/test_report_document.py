@@ -13,6 +13,7 @@ from sqlalchemy import delete, select, update
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
 from receipt_pipeline.accounting.report import rank, report_document
 from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.core.limits import Staffing
 from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_object_check
@@ -169,7 +170,7 @@ def test_a_job_past_its_deadline_is_missing_and_red_until_its_question_is_owned(
     job = a_claimed_job(services.ledger)
     job_id = job.token.job_id
     clock.set(the_job(services, job_id)["processing_deadline"])
-    clock.advance(LIMITS.overrun_grace_s + 1)
+    clock.advance(LIMITS.work.overrun_grace_s + 1)
     document = report_document(accountant)
     assert (document["missing_terminal"], document["unresolved"]) == ([job_id], 1)
     assert (document["failed"], document["succeeded"], document["in_flight"]) == (0, 0, 0)
@@ -180,7 +181,7 @@ def test_a_job_past_its_deadline_is_missing_and_red_until_its_question_is_owned(
     assert (document["state"], document["gate"]) == ("investigate", "pass")
     assert [row["id"] for row in document["investigations"]] == [question]
     assert set(document["investigations"][0]) == {"id", "job_id", "kind", "owner", "deadline", "state"}
-    clock.advance(LIMITS.investigation_deadline_s + 1)
+    clock.advance(LIMITS.staffing.investigation_deadline_s + 1)
     assert report_document(accountant)["gate"] == "fail"
 
 
@@ -191,7 +192,8 @@ def test_a_question_whose_owner_is_no_active_principal_is_unowned(
     round_of_effects(services)
     a_question(services, InvestigationKind.ORPHAN_OBJECT, job["job_id"])
     assert report_document(accountant)["gate"] == "pass"
-    limits = dataclasses.replace(accountant.limits, principals=frozenset({"somebody-else"}))
+    staffing = Staffing(principals=frozenset({"someone-else"}))
+    limits = dataclasses.replace(accountant.limits, staffing=staffing)
     document = report_document(dataclasses.replace(accountant, limits=limits))
     assert (document["state"], document["gate"]) == ("accounted", "fail")
 
@@ -284,7 +286,7 @@ def test_a_required_effect_past_its_deadline_is_a_gap(
 ) -> None:
     job = a_stored_success(services)
     assert report_document(accountant)["effect_gaps"] == []
-    clock.advance(LIMITS.effect_deadline_s + 1)
+    clock.advance(LIMITS.delivery.effect_deadline_s + 1)
     document = report_document(accountant)
     assert (document["effect_gaps"], document["gate"]) == ([job["job_id"]], "fail")
     a_question(services, InvestigationKind.EFFECT_GAP, job["job_id"])

@@ -333,7 +333,7 @@ def test_open_questions_are_shown_with_their_owner_and_whether_they_are_overdue(
     publish_report(accountant)
     query = "SELECT investigation_id, owned, overdue FROM unresolved_investigations"
     assert run_query(accountant, query) == [{"investigation_id": question, "owned": True, "overdue": False}]
-    clock.advance(accountant.limits.investigation_deadline_s + 1)
+    clock.advance(accountant.limits.staffing.investigation_deadline_s + 1)
     publish_report(accountant)
     assert run_query(accountant, query) == [{"investigation_id": question, "owned": False, "overdue": True}]
     gate = ACCOUNTING_CHECKS["release_gate"].run(accountant)
@@ -351,7 +351,7 @@ def test_a_refresh_finds_what_time_alone_brings_and_keeps_what_is_wrong_with_job
     with services.ledger.transaction() as tx:
         tx.execute(update(jobs).where(jobs.c.job_id == odd).values(items_requested=7))
         append_event(tx, EventKind.REPLAYED, job_id=odd)
-    clock.advance(LIMITS.effect_deadline_s + 1)
+    clock.advance(LIMITS.delivery.effect_deadline_s + 1)
     for key in ("another", "and another"):
         an_accepted_job(services.ledger, key=key)
         assert publish_report(accountant).document["effect_gaps"] == sorted([late, odd])
@@ -367,7 +367,10 @@ def test_what_was_overdue_by_a_clock_that_was_put_back_since_is_asked_again(
 ) -> None:
     late = a_stored_success(services)["job_id"]
     publish_report(accountant)
-    for seconds, found in ((LIMITS.effect_deadline_s + 1, [late]), (-LIMITS.effect_deadline_s, [])):
+    for seconds, found in (
+        (LIMITS.delivery.effect_deadline_s + 1, [late]),
+        (-LIMITS.delivery.effect_deadline_s, []),
+    ):
         clock.advance(seconds)
         assert publish_report(accountant).document["effect_gaps"] == found
     assert refreshes(accountant) == 0

@@ -179,7 +179,7 @@ def test_a_crash_between_tombstone_and_record_is_finished_by_the_next_pass(
 @pytest.mark.requirement("R129")
 def test_hosts_runs_and_measurements_of_attempts_go_before_the_payload(house: ReconcileBench) -> None:
     job = house.settled(key="diagnosed")
-    house.clock.advance(house.limits.diagnostics_retention_s)
+    house.clock.advance(house.limits.retention.diagnostics_retention_s)
     assert expire_diagnostics(house.services) == [job["job_id"]]
     [attempt] = house.bench.attempts(job["job_id"])
     assert (attempt["owner"], attempt["run_id"], attempt["facts"]) == ("", "", {})
@@ -194,7 +194,7 @@ def test_an_open_question_keeps_the_diagnostics_of_its_job(house: ReconcileBench
     house.path(job["result_key"]).unlink()
     reconcile(house.services)
     assert [row["job_id"] for row in house.questions()] == [job["job_id"]]
-    house.clock.advance(house.limits.diagnostics_retention_s)
+    house.clock.advance(house.limits.retention.diagnostics_retention_s)
     assert expire_diagnostics(house.services) == []
 
 
@@ -223,7 +223,7 @@ def test_what_a_stale_worker_carried_is_no_orphan_and_goes_with_the_payload(hous
             tx, FencingToken(job["job_id"], 0), write_kind="checkpoint", ordinal=0, digest=digest
         )
     key = refused_output_key(job_id=job["job_id"], ordinal=0, lease_epoch=0, digest=digest)
-    house.store_at(key, b"what it carried", age_s=house.limits.orphan_grace_s + 1)
+    house.store_at(key, b"what it carried", age_s=house.limits.retention.orphan_grace_s + 1)
     reconcile(house.services)
     assert (house.red_checks(), house.questions()) == (set(), [])
     house.clock.advance(RETENTION_S)

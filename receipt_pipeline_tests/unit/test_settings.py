@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import (
+    DeliveryLimits,
+    IntakeLimits,
+    Limits,
+    Retention,
+    Staffing,
+    WorkLimits,
+)
 from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.settings import CHECKOUT, Settings, read_settings
 
 ROLES = frozenset({"submitter", "operator", "reviewer", "analyst"})
-NUMBERS = [field for field in dataclasses.fields(ServiceLimits) if field.type in ("int", "float")]
+PARTS = (WorkLimits, IntakeLimits, DeliveryLimits, Retention, Staffing)
+NUMBERS = sorted(
+    {(f.name, f.type) for part in PARTS for f in dataclasses.fields(part) if f.type in ("int", "float")}
+)
 
 
 def settings(home: Path, **given: str) -> Settings:
@@ -40,7 +49,7 @@ def test_everything_has_an_embedded_default() -> None:
     assert (found.tenant, found.roles) == ("local", ROLES)
     assert found.caller
     assert (found.image_digest, found.drills_enabled, found.drill_plan) == (None, False, "")
-    assert found.limits == ServiceLimits()
+    assert found.limits == Limits()
 
 
 def test_what_is_shipped_is_there() -> None:
@@ -117,27 +126,31 @@ def test_drills_are_enabled_by_one_word_only(tmp_path: Path, word: str) -> None:
     assert not settings(tmp_path, DRILLS=word).drills_enabled
 
 
+@pytest.mark.parametrize(("name", "kind"), NUMBERS)
+def test_every_number_among_the_limits_has_its_variable(tmp_path: Path, name: str, kind: str) -> None:
+    limits = settings(tmp_path, **{f"LIMIT_{name.upper()}": "7"}).limits
+    assert limits == Limits().replace(**{name: 7})
+    parts = (limits.work, limits.intake, limits.delivery, limits.retention, limits.staffing)
+    given = [getattr(part, name) for part in parts if hasattr(part, name)]
+    assert {(value, type(value).__name__) for value in given} == {(7, kind)}
+
+
 @pytest.mark.parametrize(
-    "field", [f for f in dataclasses.fields(ServiceLimits) if f.type in ("int", "float")]
+    ("former", "now"), [("SETTLE_S", "debounce_s"), ("MISSING_SCANS_S", "arrival_timeout_s")]
 )
-def test_every_number_among_the_limits_has_its_variable(
-    tmp_path: Path, field: dataclasses.Field[float]
-) -> None:
-    limits = settings(tmp_path, **{f"LIMIT_{field.name.upper()}": "7"}).limits
-    seven: dict[str, Any] = {field.name: 7}
-    assert limits == dataclasses.replace(ServiceLimits(), **seven)
-    assert type(getattr(limits, field.name)) is type(getattr(ServiceLimits(), field.name))
+def test_the_former_names_of_two_limits_are_read_as_aliases(tmp_path: Path, former: str, now: str) -> None:
+    assert settings(tmp_path, **{f"LIMIT_{former}": "4.5"}).limits == Limits().replace(**{now: 4.5})
 
 
 def test_changing_one_limit_leaves_the_others(tmp_path: Path) -> None:
     limits = settings(tmp_path, LIMIT_LEASE_TTL_S="4.5", LIMIT_WAVE_SLOTS="3").limits
-    assert limits == dataclasses.replace(ServiceLimits(), lease_ttl_s=4.5, wave_slots=3)
+    assert limits == Limits().replace(lease_ttl_s=4.5, wave_slots=3)
 
 
 def test_active_principals_are_a_list(tmp_path: Path) -> None:
     found = settings(tmp_path, PRINCIPALS="kim,lee,", LIMIT_WAVE_SLOTS="1")
-    assert found.limits.principals == {"kim", "lee"}
-    assert found.limits.wave_slots == 1
+    assert found.limits.staffing.principals == {"kim", "lee"}
+    assert found.limits.work.wave_slots == 1
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,10 @@ def test_the_status_stays_at_its_address_whatever_is_replaced_below_it(
         with ledger.transaction() as tx:
             register_worker(tx, worker_id="w", release_ids=[bench.job(job_id)["release_id"]])
             close_silent_waves(tx, limits=bench.limits)
-            wave = reserve_wave(tx, items_max=9, jobs_max=9, worker_ttl_s=bench.limits.worker_ttl_s)
+            wave = reserve_wave(tx, items_max=9, jobs_max=9, worker_ttl_s=bench.limits.work.worker_ttl_s)
             assert wave is not None
             waves.append(wave.wave_id)
-        clock.advance(bench.limits.wave_start_s + 1)
+        clock.advance(bench.limits.work.wave_start_s + 1)
     look()
     # The first attempt fails over its upload, the second publishes.
     bench.objects.put_faults = deque([PutFault.REFUSED])

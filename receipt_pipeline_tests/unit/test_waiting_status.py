@@ -25,7 +25,7 @@ def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
 
 def test_a_job_that_no_worker_carries_says_so_until_one_appears(bench: WorkerBench) -> None:
     job_id = bench.accept()
-    ttl_s = bench.limits.worker_ttl_s
+    ttl_s = bench.limits.work.worker_ttl_s
     with bench.ledger.transaction() as tx:
         assert mark_incapable(tx, worker_ttl_s=ttl_s) == [job_id]
         stranded = read_status(tx, job_id)
@@ -57,14 +57,14 @@ def test_a_job_that_only_needs_closing_is_taken_by_any_worker(bench: WorkerBench
     # The first item is finished; the worker is lost in the second, and the processing timeout passes.
     with ActingPlan({"checkpoint.after": _die}), pytest.raises(SystemExit):
         bench.work(job_id)
-    clock.advance(bench.job(job_id)["processing_timeout_s"] + bench.limits.overrun_grace_s + 1)
+    clock.advance(bench.job(job_id)["processing_timeout_s"] + bench.limits.work.overrun_grace_s + 1)
     with bench.ledger.transaction() as tx:
         (late,) = overrunning_jobs(tx, grace_s=0, at_most=9)
         assert overrun_job(
             tx, job_id=job_id, seen_epoch=late["lease_epoch"], cause=CloseCause.TIMEOUT, grace_s=0
         )
         register_worker(tx, worker_id="of-another-installation", release_ids=[])
-        wave = reserve_wave(tx, items_max=9, jobs_max=9, worker_ttl_s=bench.limits.worker_ttl_s)
+        wave = reserve_wave(tx, items_max=9, jobs_max=9, worker_ttl_s=bench.limits.work.worker_ttl_s)
 
     assert wave is not None
     bench.work(job_id, wave_id=wave.wave_id)

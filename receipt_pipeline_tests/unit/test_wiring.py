@@ -82,7 +82,7 @@ def test_a_home_is_opened_once_per_process_and_again_under_other_settings(tmp_pa
     assert open_services(settings_of(tmp_path / "home")) is opened
     changed = open_services(settings_of(tmp_path / "home", LIMIT_WAVE_SLOTS="3"))
     assert changed is not opened
-    assert changed.settings.limits.wave_slots == 3
+    assert changed.settings.limits.work.wave_slots == 3
     opened.close()
     changed.close()
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from receipt_pipeline.core.attempts import FencingToken
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.claim import ClaimRefused, claim_job
 from receipt_pipeline.ledger.jobs.waves import beat_wave, close_wave, register_worker, reserve_wave
@@ -51,7 +51,7 @@ def a_watched_claim(bench: WorkerBench, job_id: str, seconds: list[float]) -> tu
 
 @pytest.mark.requirement("R068")
 def test_a_slow_worker_that_beats_keeps_its_lease_past_its_nominal_end(bench: WorkerBench) -> None:
-    bench.limits = ServiceLimits(heartbeat_s=0.02)
+    bench.limits = Limits().replace(heartbeat_s=0.02)
     job_id = bench.accept(items=1)
 
     def take_long(data: bytes) -> None:
@@ -86,7 +86,7 @@ def test_a_fresh_heartbeat_under_an_old_epoch_is_refused(bench: WorkerBench) -> 
 
 
 def test_a_refused_heartbeat_makes_the_worker_stand_down_at_the_next_boundary(bench: WorkerBench) -> None:
-    bench.limits = ServiceLimits(heartbeat_s=0.02)
+    bench.limits = Limits().replace(heartbeat_s=0.02)
     job_id = bench.accept(items=2)
 
     def lose(data: bytes) -> None:
@@ -111,13 +111,13 @@ def test_a_worker_that_stands_still_between_claim_and_first_item_is_ended_too(be
     seconds, ended = [0.0], list[str]()
     worker = bench.worker(monotonic=lambda: seconds[0], end_process=lambda: ended.append("ended"))
     beats = Heartbeat(worker)
-    seconds[0] = bench.limits.item_timeout_s + 1
+    seconds[0] = bench.limits.work.item_timeout_s + 1
     beats.beat()
     assert ended == []
     beats.take_up()
     beats.beat()
     assert ended == []
-    seconds[0] += bench.limits.item_timeout_s
+    seconds[0] += bench.limits.work.item_timeout_s
     beats.beat()
     assert ended == ["ended"]
 
@@ -127,7 +127,7 @@ def test_a_worker_between_two_jobs_is_not_watched(bench: WorkerBench) -> None:
     beats = Heartbeat(bench.worker(monotonic=lambda: seconds[0], end_process=lambda: ended.append("ended")))
     beats.take_up()
     beats.let_go()
-    seconds[0] = bench.limits.item_timeout_s + 1
+    seconds[0] = bench.limits.work.item_timeout_s + 1
     beats.beat()
     assert ended == []
 
@@ -136,11 +136,11 @@ def test_without_progress_nothing_is_renewed_and_the_process_is_ended(bench: Wor
     job_id = bench.accept(items=1)
     seconds = [0.0]
     beats, ended = a_watched_claim(bench, job_id, seconds)
-    seconds[0] = bench.limits.item_timeout_s - 1
+    seconds[0] = bench.limits.work.item_timeout_s - 1
     bench.clock.advance(10)
     beats.beat()
     renewed = bench.job(job_id)["lease_expires_at"]
-    assert (renewed - bench.clock.now()).total_seconds() == bench.limits.lease_ttl_s
+    assert (renewed - bench.clock.now()).total_seconds() == bench.limits.work.lease_ttl_s
     seconds[0] += 1
     bench.clock.advance(10)
     beats.beat()
@@ -154,7 +154,7 @@ def test_every_page_counts_as_progress(bench: WorkerBench) -> None:
     seconds = [0.0]
     beats, ended = a_watched_claim(bench, job_id, seconds)
     for _ in range(5):
-        seconds[0] += bench.limits.item_timeout_s - 1
+        seconds[0] += bench.limits.work.item_timeout_s - 1
         beats.progressed()
         beats.beat()
     assert ended == []

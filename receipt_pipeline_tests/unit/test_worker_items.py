@@ -9,7 +9,7 @@ import pytest
 
 from receipt_pipeline.core.errors import IdentityMismatch, LedgerUnavailable, StageFailed
 from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.pins import Pins, decision_id
 from receipt_pipeline.core.reasons import (
     ENGINE_OCR_UNAVAILABLE,
@@ -292,8 +292,8 @@ def test_an_item_that_fails_every_time_is_isolated_and_its_siblings_finish(bench
     bench.chain = ScriptedChain(answers={scans[1]: StageFailed(ENGINE_OCR_UNAVAILABLE)})
     job_id = bench.accept(items=3)
     rounds = bench.work_until_closed(job_id)
-    assert bench.chain.asked.count(scans[1]) == bench.limits.item_losses_max
-    assert rounds == len(bench.attempts(job_id)) == bench.limits.item_losses_max + 1
+    assert bench.chain.asked.count(scans[1]) == bench.limits.work.item_losses_max
+    assert rounds == len(bench.attempts(job_id)) == bench.limits.work.item_losses_max + 1
     assert [row["item_class"] for row in bench.items(job_id)] == ["classified", "unresolved", "classified"]
     assert bench.job(job_id)["terminal_class"] == "partial"
     assert bench.job(job_id)["attempts_spent"] == 0
@@ -320,7 +320,7 @@ def test_a_job_whose_only_item_never_came_to_an_outcome_says_so(bench: WorkerBen
 
 
 def test_a_worker_that_reaches_its_slice_yields_and_the_next_goes_on(bench: WorkerBench) -> None:
-    bench.limits = ServiceLimits(heartbeat_s=3600, wave_slice_s=10)
+    bench.limits = Limits().replace(heartbeat_s=3600, wave_slice_s=10)
     first = bench.accept(items=3, key="key-1")
     second = bench.accept(items=1, key="key-2")
     worker = bench.worker(monotonic=lambda: 6.0 * len(bench.chain.asked))

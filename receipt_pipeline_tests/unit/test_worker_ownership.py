@@ -47,7 +47,7 @@ def at_first(action: Callable[[], None]) -> Callable[..., None]:
 
 def take_lease_away(bench: WorkerBench, job_id: str) -> None:
     """Let the lease run out and be taken away, as reconciliation does."""
-    bench.clock.advance(bench.limits.lease_ttl_s)
+    bench.clock.advance(bench.limits.work.lease_ttl_s)
     with bench.ledger.transaction() as tx:
         epoch = bench.job(job_id)["lease_epoch"]
         assert lose_lease(tx, job_id=job_id, seen_epoch=epoch, limits=bench.limits)

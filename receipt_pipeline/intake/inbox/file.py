@@ -9,7 +9,7 @@ from typing import Any
 
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.errors import InputRefused, KeyConflict
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import IntakeLimits
 from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.core.reasons import (
     INBOX_INCOMPLETE,
@@ -47,15 +47,15 @@ MAY_STILL_GROW = frozenset({SCAN_SIZE, SCAN_DIGEST})
 class Patience:
     """What one waiting delivery waits for, and since when.
 
-    A scan that is missing, unreadable or changing may come until `missing_scans_s` after the
+    A scan that is missing, unreadable or changing may come until `arrival_timeout_s` after the
     delivery. One that is there with other bytes may still be growing; once its size stood still
-    for `settle_s`, it is what it is.
+    for `debounce_s`, it is what it is.
     """
 
-    def __init__(self, submission: dict[str, Any], *, now: dt.datetime, limits: ServiceLimits) -> None:
+    def __init__(self, submission: dict[str, Any], *, now: dt.datetime, limits: IntakeLimits) -> None:
         self._now = now
         self._limits = limits
-        self._overdue = now - submission["received_at"] >= dt.timedelta(seconds=limits.missing_scans_s)
+        self._overdue = now - submission["received_at"] >= dt.timedelta(seconds=limits.arrival_timeout_s)
         self._before: dict[str, list[int]] = submission["facts"].get("still", {})
         self._still: dict[str, list[int]] = {}
         self.why = "nothing"
@@ -82,7 +82,7 @@ class Patience:
     def _incomplete(self, refusal: InputRefused) -> InputRefused:
         if refusal.reason is not SCAN_MISSING:
             return refusal
-        facts = dict(refusal.facts) | {"waited_s": self._limits.missing_scans_s}
+        facts = dict(refusal.facts) | {"waited_s": self._limits.arrival_timeout_s}
         return InputRefused(INBOX_INCOMPLETE, pointer=refusal.pointer, **facts)
 
     def _stands_still(self, refusal: InputRefused) -> bool:
@@ -92,7 +92,7 @@ class Patience:
         since_us = seen[1] if seen is not None and seen[0] == size_bytes else now_us
         if len(self._still) < STILL_MAX:
             self._still[refusal.pointer] = [size_bytes, since_us]
-        return now_us - since_us >= self._limits.settle_s * 1_000_000
+        return now_us - since_us >= self._limits.debounce_s * 1_000_000
 
 
 DOOR = "inbox"
@@ -153,10 +153,10 @@ class DroppedFiles:
         row = self._row_of(file, digest_of_bytes(document))
         if row["state"] != SubmissionState.WAITING:
             return self._finish(file, row, self._parsed(file, document))
-        still = self._now - row["received_at"] >= dt.timedelta(seconds=self._intake.limits.settle_s)
+        still = self._now - row["received_at"] >= dt.timedelta(seconds=self._intake.limits.intake.debounce_s)
         if file.suffix in OPEN_ENDED_SUFFIXES and not still:
             return self._wait(file, row, "it must stand still first", {})
-        patience = Patience(row, now=self._now, limits=self._intake.limits)
+        patience = Patience(row, now=self._now, limits=self._intake.limits.intake)
         parsed: JobRequest | Batch | None = None
         try:
             parsed = parse_document(document, suffix=file.suffix, load_list=list_loader(scans))
@@ -186,10 +186,10 @@ class DroppedFiles:
         row = self._known[file.place]
         if row["state"] != SubmissionState.WAITING:
             return self._finish(file, row, None, digest=self._digest_left_out(file, row))
-        if self._now - row["received_at"] < dt.timedelta(seconds=self._intake.limits.settle_s):
+        if self._now - row["received_at"] < dt.timedelta(seconds=self._intake.limits.intake.debounce_s):
             return self._wait(file, row, "it must stand still first", None)
         arrival = self._arrival(file)
-        patience = Patience(row, now=self._now, limits=self._intake.limits)
+        patience = Patience(row, now=self._now, limits=self._intake.limits.intake)
         try:
             sha256 = hash_scan(arrival.scans, file.name, pointer=file.name)
             request = scans_request({file.name: sha256}, principal=arrival.principal)
@@ -247,7 +247,7 @@ class DroppedFiles:
     def _unreadable(self, file: DroppedFile, refusal: InputRefused) -> SubmissionState:
         """Wait for a manifest that cannot be read yet, then refuse it."""
         row = self._row_of(file, "")
-        judged = Patience(row, now=self._now, limits=self._intake.limits).judge(refusal)
+        judged = Patience(row, now=self._now, limits=self._intake.limits.intake).judge(refusal)
         if judged is None:
             return self._wait(file, row, refusal.explain(), None)
         return self._finish(file, row, None, error=judged)

@@ -189,7 +189,7 @@ def _unnamed(intake: Intake, listing: InboxListing, named: set[str]) -> list[str
 
     Their age is the file system's word and decides nothing: they are only listed.
     """
-    oldest_ns = time.time_ns() - int(intake.limits.missing_scans_s * 1_000_000_000)
+    oldest_ns = time.time_ns() - int(intake.limits.intake.arrival_timeout_s * 1_000_000_000)
     pictures = listing.of_kind(FileKind.PICTURE)
     return [file.place for file in pictures if file.place not in named and file.mtime_ns <= oldest_ns]
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Integer, bindparam, case, insert, literal, select, update
 
 from receipt_pipeline.core.effects import EFFECT_TRANSITIONS, EffectKind, EffectState
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import NOTIFICATION_UNKNOWN, Reason
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind, open_investigation
@@ -86,7 +86,7 @@ def due_messages(
     return tx.rows(_DUE_MESSAGES.where(outbox.c.job_id == job_id), asked)
 
 
-def begin_send(tx: LedgerTransaction, message: dict[str, Any], *, limits: ServiceLimits) -> bool:
+def begin_send(tx: LedgerTransaction, message: dict[str, Any], *, limits: Limits) -> bool:
     """Mark a message as being sent, before the call; False when another sender has it.
 
     For channels that cannot be asked: without the mark a crash after the call would leave no trace.
@@ -97,18 +97,18 @@ def begin_send(tx: LedgerTransaction, message: dict[str, Any], *, limits: Servic
         .where(outbox.c.state == message["state"])
         .where(outbox.c.sends == message["sends"])
         .where(outbox.c.due_at == message["due_at"])
-        .values(state=SENDING, due_at=tx.now() + dt.timedelta(seconds=limits.send_ttl_s))
+        .values(state=SENDING, due_at=tx.now() + dt.timedelta(seconds=limits.delivery.send_ttl_s))
     )
     return written.rowcount == 1
 
 
-def postpone_lookup(tx: LedgerTransaction, message: dict[str, Any], *, limits: ServiceLimits) -> None:
+def postpone_lookup(tx: LedgerTransaction, message: dict[str, Any], *, limits: Limits) -> None:
     """Look a message that is held as unknown up again later; the question about it stays as it is."""
     tx.execute(
         update(outbox)
         .where(outbox.c.message_id == message["message_id"])
         .where(outbox.c.state == UNKNOWN)
-        .values(due_at=tx.now() + dt.timedelta(seconds=limits.retry_cap_s))
+        .values(due_at=tx.now() + dt.timedelta(seconds=limits.delivery.retry_cap_s))
     )
 
 
@@ -120,7 +120,7 @@ def record_delivery(
     outcome: str,
     reference: str = "",
     reason: Reason | None = None,
-    limits: ServiceLimits,
+    limits: Limits,
     repeatable: bool = True,
 ) -> str:
     """Write one delivery (`delivered`, `dropped`, `failed`, `unconfirmed`) and what follows from it.
@@ -136,7 +136,7 @@ def record_delivery(
     send_no = message["sends"] + 1
     delivery_id = new_id(tx, "dlv")
     late = _is_late(tx, message["job_id"], now)  # After the effect's deadline.
-    state = _following(outcome, last=send_no >= limits.delivery_attempts_max, repeatable=repeatable)
+    state = _following(outcome, last=send_no >= limits.delivery.delivery_attempts_max, repeatable=repeatable)
     tx.execute(
         insert(deliveries),
         {
@@ -178,7 +178,7 @@ def _follow(
     outcome: str,
     state: str,
     send_no: int,
-    limits: ServiceLimits,
+    limits: Limits,
 ) -> None:
     """Let the message become what one try made of it, unless another sender settled it first."""
     now = tx.now()
@@ -195,7 +195,7 @@ def _follow(
             "states": open_states,
             "send_no": send_no,
             "state": state,
-            "due_at": now + dt.timedelta(seconds=limits.delivery_retry_s * 2 ** (send_no - 1)),
+            "due_at": now + dt.timedelta(seconds=limits.delivery.delivery_retry_s * 2 ** (send_no - 1)),
             "settled_at": None if state in (DUE, UNKNOWN) else now,
         },
     )
@@ -213,9 +213,7 @@ def _following(outcome: str, *, last: bool, repeatable: bool) -> str:
     return ABANDONED if last else DUE
 
 
-def _hold_unknown(
-    tx: LedgerTransaction, message: dict[str, Any], *, reason: Reason, limits: ServiceLimits
-) -> None:
+def _hold_unknown(tx: LedgerTransaction, message: dict[str, Any], *, reason: Reason, limits: Limits) -> None:
     """Mark the effect as unknown and ask a person; nothing is sent again by itself (R094, R104)."""
     job_id = message["job_id"]
     _settle_effect(tx, job_id, EffectState.UNKNOWN, reference="", reason=reason)

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, and_, case, func, or_, select
 
 from receipt_pipeline.core.items import ItemClass
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES, JobState
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.changes import CopiedLedger
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.invariants.records import is_terminal, terminal_events, unresolved_because
@@ -51,9 +51,7 @@ class AccountSets:
     ordinary: Mapping[JobState, int]
 
 
-def account_sets(
-    tx: LedgerTransaction, *, limits: ServiceLimits, cutoff: dt.datetime | None = None
-) -> AccountSets:
+def account_sets(tx: LedgerTransaction, *, limits: Limits, cutoff: dt.datetime | None = None) -> AccountSets:
     """Return the sets as of now, or as of a cutoff: a job whose deadline lies after it is in flight.
 
     Without a cutoff an open job past its deadline gets the grace in which reconciliation closes it;
@@ -196,7 +194,7 @@ class _Compared:
 
 
 def counted_account_sets(
-    tx: CopiedLedger, *, limits: ServiceLimits, cutoff: dt.datetime | None = None
+    tx: CopiedLedger, *, limits: Limits, cutoff: dt.datetime | None = None
 ) -> AccountSets:
     """Return the sets as `account_sets` does, with closed and waiting jobs in order only counted.
 

@@ -13,7 +13,7 @@ from sqlalchemy import and_, case, exists, func, literal, or_, select
 from receipt_pipeline.core.alerts import AlertKind, AlertThresholds
 from receipt_pipeline.core.attempts import AttemptOutcome
 from receipt_pipeline.core.lifecycle import JobState
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.invariants.effects import effect_gaps
 from receipt_pipeline.ledger.invariants.records import Finding, find, unbalanced_items
@@ -38,7 +38,7 @@ def find_alerts(
     tx: LedgerTransaction,
     *,
     kinds: Collection[AlertKind],
-    limits: ServiceLimits,
+    limits: Limits,
     thresholds: AlertThresholds,
 ) -> list[AlertFinding]:
     """Return what is worth an alert of these kinds right now, ordered by kind and subject."""
@@ -63,7 +63,7 @@ def _ago(tx: LedgerTransaction, seconds: float) -> dt.datetime:
     return tx.now() - dt.timedelta(seconds=seconds)
 
 
-def _long_in_phase(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThresholds) -> Finding:
+def _long_in_phase(tx: LedgerTransaction, _limits: Limits, at: AlertThresholds) -> Finding:
     entered = (
         select(func.max(events.c.at))
         .where(events.c.job_id == jobs.c.job_id, events.c.kind.in_(_PHASE_EVENTS))
@@ -79,7 +79,7 @@ def _long_in_phase(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThres
     return find(tx, name="phase_age", meaning="no open job stands in one phase for too long", query=query)
 
 
-def _lease_expired(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThresholds) -> Finding:
+def _lease_expired(tx: LedgerTransaction, _limits: Limits, at: AlertThresholds) -> Finding:
     query = (
         select(
             jobs.c.job_id,
@@ -94,7 +94,7 @@ def _lease_expired(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThres
     return find(tx, name="lease_expired", meaning="a lease that ended is taken over at once", query=query)
 
 
-def _owner_changes(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThresholds) -> Finding:
+def _owner_changes(tx: LedgerTransaction, _limits: Limits, at: AlertThresholds) -> Finding:
     query = (
         select(jobs.c.job_id, jobs.c.phase, func.count().label("owners_lost"))
         .join(attempts, attempts.c.job_id == jobs.c.job_id)
@@ -109,7 +109,7 @@ def _owner_changes(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThres
     )
 
 
-def _checkpoint_stale(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThresholds) -> Finding:
+def _checkpoint_stale(tx: LedgerTransaction, _limits: Limits, at: AlertThresholds) -> Finding:
     opened = attempts.c.opened_at
     last = case((jobs.c.checkpoint_at > opened, jobs.c.checkpoint_at), else_=opened)
     query = (
@@ -125,7 +125,7 @@ def _checkpoint_stale(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertTh
     return find(tx, name="checkpoint_stale", meaning="a live worker finishes items", query=query)
 
 
-def _budget_exhausted(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThresholds) -> Finding:
+def _budget_exhausted(tx: LedgerTransaction, _limits: Limits, at: AlertThresholds) -> Finding:
     retried = jobs.alias("retried")
     # By state, so that what succeeded, which is most of the table, is never read.
     open_or_failed = and_(
@@ -142,15 +142,15 @@ def _budget_exhausted(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertTh
     return find(tx, name="budget_exhausted", meaning="jobs end before their attempts do", query=query)
 
 
-def _effect_gap(tx: LedgerTransaction, _limits: ServiceLimits, _at: AlertThresholds) -> Finding:
+def _effect_gap(tx: LedgerTransaction, _limits: Limits, _at: AlertThresholds) -> Finding:
     return effect_gaps(tx)
 
 
-def _unbalanced(tx: LedgerTransaction, _limits: ServiceLimits, _at: AlertThresholds) -> Finding:
+def _unbalanced(tx: LedgerTransaction, _limits: Limits, _at: AlertThresholds) -> Finding:
     return unbalanced_items(tx)
 
 
-def _queue_age(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThresholds) -> Finding:
+def _queue_age(tx: LedgerTransaction, _limits: Limits, at: AlertThresholds) -> Finding:
     query = (
         select(
             literal("queue").label("subject"),
@@ -163,7 +163,7 @@ def _queue_age(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThreshold
     return find(tx, name="queue_age", meaning="no job waits too long for its first claim", query=query)
 
 
-def _daemon_silent(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThresholds) -> Finding:
+def _daemon_silent(tx: LedgerTransaction, _limits: Limits, at: AlertThresholds) -> Finding:
     """Find open work that no code location looks at; a quiet home without work is no alert."""
     limit = _ago(tx, at.daemon_silent_s)
     oldest = select(func.min(jobs.c.submitted_at)).where(jobs.c.terminal_at.is_(None)).scalar_subquery()
@@ -181,7 +181,7 @@ def _daemon_silent(tx: LedgerTransaction, _limits: ServiceLimits, at: AlertThres
     return find(tx, name="daemon_silent", meaning="somebody looks at open work", query=query)
 
 
-Finder = Callable[[LedgerTransaction, ServiceLimits, AlertThresholds], Finding]
+Finder = Callable[[LedgerTransaction, Limits, AlertThresholds], Finding]
 FINDERS: Mapping[AlertKind, Finder] = {
     AlertKind.PHASE_AGE: _long_in_phase,
     AlertKind.LEASE_EXPIRED: _lease_expired,

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, liter
 from receipt_pipeline.core.effects import EffectDemand, EffectKind, EffectState
 from receipt_pipeline.core.items import ItemClass
 from receipt_pipeline.core.lifecycle import JobState
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.effects.outbox import ABANDONED, DELIVERED, DUE, SENDING, SENT
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.invariants.records import Finding, Query, find, is_terminal
@@ -150,15 +150,15 @@ def _tasks_without_effect() -> sa.Select[Any]:
     )
 
 
-def unexplained_notifications(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
+def unexplained_notifications(tx: LedgerTransaction, *, limits: Limits) -> Finding:
     """Find notifications that were neither delivered nor have a delivery ledger that says why not."""
-    late = tx.now() - dt.timedelta(seconds=limits.effect_deadline_s)
+    late = tx.now() - dt.timedelta(seconds=limits.delivery.effect_deadline_s)
     return find(
         tx,
         name="unexplained_notifications",
         meaning="every notification was delivered, is due in time, or was given up with its reasons",
         query=_unexplained_notifications(),
-        parameters={"late": late, "attempts_max": limits.delivery_attempts_max},
+        parameters={"late": late, "attempts_max": limits.delivery.delivery_attempts_max},
     )
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, liter
 
 from receipt_pipeline.core.items import KEPT_CLASSES, ItemClass
 from receipt_pipeline.core.lifecycle import HELD_PHASES, TERMINAL_STATES, JobState, TerminalClass
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import OPEN, InvestigationKind
 from receipt_pipeline.ledger.journal import EventKind
@@ -203,12 +203,12 @@ def _unbalanced_items() -> Query:
     return select(balanced).where(balanced.c.fault.is_not(None)).order_by(balanced.c.job_id)
 
 
-def closing_grace_s(limits: ServiceLimits) -> float:
+def closing_grace_s(limits: Limits) -> float:
     """Return how long after a limit closing attempts may need before the job counts as stuck."""
-    return limits.overrun_grace_s + limits.closing_attempts_max * limits.lease_ttl_s
+    return limits.work.overrun_grace_s + limits.work.closing_attempts_max * limits.work.lease_ttl_s
 
 
-def unresolved_because(now: dt.datetime, limits: ServiceLimits, *, graceful: bool) -> ColumnElement[str]:
+def unresolved_because(now: dt.datetime, limits: Limits, *, graceful: bool) -> ColumnElement[str]:
     """Return why an open job is past its own deadlines or held; NULL while it is in flight (D2, D3).
 
     `graceful` leaves reconciliation the grace in which it expires and overruns by itself.
@@ -222,10 +222,10 @@ def unresolved_because(now: dt.datetime, limits: ServiceLimits, *, graceful: boo
 Moment = dt.datetime | sa.BindParameter[Any]
 
 
-def _after_grace(now: dt.datetime, limits: ServiceLimits) -> tuple[dt.datetime, dt.datetime]:
+def _after_grace(now: dt.datetime, limits: Limits) -> tuple[dt.datetime, dt.datetime]:
     """Return which limits have passed with the grace of open jobs by now, and with that of closing ones."""
     return (
-        now - dt.timedelta(seconds=limits.overrun_grace_s),
+        now - dt.timedelta(seconds=limits.work.overrun_grace_s),
         now - dt.timedelta(seconds=closing_grace_s(limits)),
     )
 
@@ -254,7 +254,7 @@ def _owned_question(now: Moment, principals: list[str] | sa.BindParameter[Any]) 
     )
 
 
-def missing_terminal(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
+def missing_terminal(tx: LedgerTransaction, *, limits: Limits) -> Finding:
     """Find open jobs past their own deadlines, or held, and whether an owned open question names each."""
     now = tx.now()
     late, closing_late = _after_grace(now, limits)
@@ -267,7 +267,7 @@ def missing_terminal(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding
             "now": now,
             "late": late,
             "closing_late": closing_late,
-            "principals": sorted(limits.principals),
+            "principals": sorted(limits.staffing.principals),
         },
     )
 
@@ -295,7 +295,7 @@ def _missing_terminal() -> Query:
     )
 
 
-def unowned_jobs(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
+def unowned_jobs(tx: LedgerTransaction, *, limits: Limits) -> Finding:
     """Find accepted jobs that are neither terminal, nor in flight, nor an owned open question (D13).
 
     A closed job with unresolved items counts too when no question about them was ever opened, or the
@@ -317,7 +317,7 @@ def unowned_jobs(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
         select(jobs.c.job_id, why.label("fault"), jobs.c.state, jobs.c.phase)
         .where(~is_terminal())
         .where(why.is_not(None))
-        .where(~_owned_question(now, sorted(limits.principals)))
+        .where(~_owned_question(now, sorted(limits.staffing.principals)))
     )
     unasked = (
         select(
@@ -339,14 +339,14 @@ def unowned_jobs(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
     )
 
 
-def _is_owned(now: dt.datetime, limits: ServiceLimits) -> ColumnElement[bool]:
+def _is_owned(now: dt.datetime, limits: Limits) -> ColumnElement[bool]:
     return and_(
-        investigations.c.owner.in_(sorted(limits.principals)),
+        investigations.c.owner.in_(sorted(limits.staffing.principals)),
         investigations.c.deadline_at >= now,
     )
 
 
-def unowned_investigations(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
+def unowned_investigations(tx: LedgerTransaction, *, limits: Limits) -> Finding:
     """Find open investigations past their deadline or whose owner is no active principal (D13)."""
     query = (
         select(

@@ -11,7 +11,7 @@ from sqlalchemy import case, func, literal, or_, select
 from receipt_pipeline.core.alerts import AlertThresholds
 from receipt_pipeline.core.attempts import AttemptOutcome
 from receipt_pipeline.core.lifecycle import JobState
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.invariants.records import Finding, Query, find
 from receipt_pipeline.ledger.schema.jobs import attempts, items, jobs
@@ -20,7 +20,7 @@ from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
 GIVEN_BACK = (AttemptOutcome.YIELDED, AttemptOutcome.REQUEUED)
 
 
-def attempts_beyond_budget(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
+def attempts_beyond_budget(tx: LedgerTransaction, *, limits: Limits) -> Finding:
     """Find jobs that were tried more often than their bounds allow (R078).
 
     attempts ≤ max_attempts + item_losses_max × items + yields + closing attempts; one that an operator
@@ -30,7 +30,7 @@ def attempts_beyond_budget(tx: LedgerTransaction, *, limits: ServiceLimits) -> F
         tx,
         name="attempts_beyond_budget",
         meaning="no job is tried more often than its bounds allow",
-        query=_beyond_budget(limits.item_losses_max, limits.closing_attempts_max),
+        query=_beyond_budget(limits.work.item_losses_max, limits.work.closing_attempts_max),
     )
 
 
@@ -80,9 +80,9 @@ def _beyond_budget(item_losses_max: int, closing_attempts_max: int) -> Query:
     )
 
 
-def abandoned_leases(tx: LedgerTransaction, *, limits: ServiceLimits) -> Finding:
+def abandoned_leases(tx: LedgerTransaction, *, limits: Limits) -> Finding:
     """Find leases that ended and that nobody took over, and open attempts that own nothing any more."""
-    limit = tx.now() - dt.timedelta(seconds=limits.lease_ttl_s)
+    limit = tx.now() - dt.timedelta(seconds=limits.work.lease_ttl_s)
     running = jobs.c.state == JobState.RUNNING
     expired = select(
         jobs.c.job_id,
@@ -166,7 +166,7 @@ def item_seconds(tx: LedgerTransaction, *, assumed_s: float) -> float:
     return float(mean) / MICROSECONDS if mean else assumed_s
 
 
-def beyond_capacity(tx: LedgerTransaction, limits: ServiceLimits, at: AlertThresholds) -> Finding:
+def beyond_capacity(tx: LedgerTransaction, limits: Limits, at: AlertThresholds) -> Finding:
     """Find the earliest deadline by which the open items up to it cannot be done, in order of deadlines."""
     each_s = item_seconds(tx, assumed_s=at.item_s)
     waiting = (
@@ -180,7 +180,7 @@ def beyond_capacity(tx: LedgerTransaction, limits: ServiceLimits, at: AlertThres
         .where(jobs.c.terminal_at.is_(None))
         .subquery("waiting")
     )
-    each_us = each_s * MICROSECONDS / max(1, limits.wave_slots)
+    each_us = each_s * MICROSECONDS / max(1, limits.work.wave_slots)
     now_us = (tx.now() - EPOCH) // MICROSECOND
     done_us = now_us + waiting.c.items_before * each_us
     query = (
@@ -188,7 +188,7 @@ def beyond_capacity(tx: LedgerTransaction, limits: ServiceLimits, at: AlertThres
             literal("capacity").label("subject"),
             waiting.c.items_before.label("items_waiting"),
             literal(round(each_s, 3)).label("seconds_per_item"),
-            literal(limits.wave_slots).label("slots"),
+            literal(limits.work.wave_slots).label("slots"),
             waiting.c.queue_deadline.label("deadline"),
         )
         .where(sa.type_coerce(waiting.c.queue_deadline, sa.BigInteger) < done_us)

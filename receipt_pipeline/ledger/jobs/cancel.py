@@ -11,7 +11,7 @@ from receipt_pipeline.core.attempts import AttemptOutcome
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.items import ItemClass
 from receipt_pipeline.core.lifecycle import HELD_PHASES, TERMINAL_STATES, CloseCause, JobState
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import (
     CANCELED_BY_CALLER,
     ITEM_OVERTAKEN,
@@ -53,7 +53,7 @@ _EXPIRED_LEASES = (
 )
 
 
-def expire_job(tx: LedgerTransaction, *, job_id: str, limits: ServiceLimits) -> bool:
+def expire_job(tx: LedgerTransaction, *, job_id: str, limits: Limits) -> bool:
     """Expire a job that waited past its queue deadline; False when it was claimed or closed first.
 
     The guard is the exact complement of the first claim's: 47 is accepted, 48 expires.
@@ -73,7 +73,7 @@ def overdue_job_ids(tx: LedgerTransaction, *, at_most: int) -> list[str]:
     return [row["job_id"] for row in tx.rows(_OVERDUE, {"now": tx.now(), "at_most": at_most})]
 
 
-def cancel_job(tx: LedgerTransaction, *, job_id: str, limits: ServiceLimits) -> dict[str, Any] | None:
+def cancel_job(tx: LedgerTransaction, *, job_id: str, limits: Limits) -> dict[str, Any] | None:
     """Cancel an open job and fence its worker; what was finished keeps its class.
 
     Returns the job's row before the cancellation, None when it was already terminal.
@@ -86,7 +86,7 @@ def cancel_job(tx: LedgerTransaction, *, job_id: str, limits: ServiceLimits) -> 
 
 
 def supersede_job(
-    tx: LedgerTransaction, *, job_id: str, superseded_by: str, limits: ServiceLimits
+    tx: LedgerTransaction, *, job_id: str, superseded_by: str, limits: Limits
 ) -> dict[str, Any] | None:
     """Close an open job in favour of one that replaces it, which the caller accepted in its lineage.
 
@@ -121,7 +121,7 @@ def _end_on_request(
     job_id: str,
     ending: tuple[CloseCause, ItemClass, Reason],
     *,
-    limits: ServiceLimits,
+    limits: Limits,
 ) -> dict[str, Any] | None:
     cause, item_class, reason = ending
     job = read_job(tx, job_id, lock=True)

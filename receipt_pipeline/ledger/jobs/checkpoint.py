@@ -12,7 +12,7 @@ from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.items import ItemOutcome
 from receipt_pipeline.core.lifecycle import CloseCause, JobState
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import STALE_LEASE
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.claim import limit_reached
@@ -76,7 +76,7 @@ def pass_boundary(
     *,
     finished: FinishedItem | None,
     next_ordinal: int | None,
-    limits: ServiceLimits,
+    limits: Limits,
 ) -> Boundary:
     """Commit the finished item, mark the next as begun, renew the lease.
 
@@ -88,7 +88,7 @@ def pass_boundary(
     """
     job = read_job(tx, token.job_id, lock=True)
     now = tx.now()
-    values: dict[str, Any] = {"lease_expires_at": now + dt.timedelta(seconds=limits.lease_ttl_s)}
+    values: dict[str, Any] = {"lease_expires_at": now + dt.timedelta(seconds=limits.work.lease_ttl_s)}
     if finished is not None:
         values |= {"checkpoint": finished.ordinal + 1, "checkpoint_at": now}
     written = tx.execute(_OWN_JOB, {"of_job": token.job_id, "of_epoch": token.lease_epoch} | values)

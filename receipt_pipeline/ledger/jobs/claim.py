@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, func, insert, or_, select, update
 from receipt_pipeline.core.attempts import AttemptOutcome, FencingToken
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.lifecycle import HELD_PHASES, TERMINAL_STATES, CloseCause, JobState, Phase
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import (
     ATTEMPTS_EXHAUSTED,
     NOT_CLAIMABLE,
@@ -75,7 +75,7 @@ class ClaimRefused:
 
 
 def claim_job(
-    tx: LedgerTransaction, *, job_id: str, owner: str, run_id: str, limits: ServiceLimits
+    tx: LedgerTransaction, *, job_id: str, owner: str, run_id: str, limits: Limits
 ) -> ClaimedJob | ClaimRefused:
     """Claim one job, or say why not. A first claim past the queue deadline expires the job here.
 
@@ -93,7 +93,7 @@ def claim_job(
 
 
 def _first_claim(
-    tx: LedgerTransaction, job: dict[str, Any], *, owner: str, run_id: str, limits: ServiceLimits
+    tx: LedgerTransaction, job: dict[str, Any], *, owner: str, run_id: str, limits: Limits
 ) -> ClaimedJob | ClaimRefused:
     now = tx.now()
     written = tx.execute(
@@ -104,7 +104,7 @@ def _first_claim(
             "state": JobState.RUNNING,
             "phase": Phase.WORKING,
             "lease_owner": owner,
-            "lease_expires_at": now + dt.timedelta(seconds=limits.lease_ttl_s),
+            "lease_expires_at": now + dt.timedelta(seconds=limits.work.lease_ttl_s),
             "claimed_at": now,
             "checkpoint_at": now,
             "processing_deadline": now + dt.timedelta(seconds=job["processing_timeout_s"]),
@@ -118,7 +118,7 @@ def _first_claim(
 
 
 def _later_claim(
-    tx: LedgerTransaction, job: dict[str, Any], *, owner: str, run_id: str, limits: ServiceLimits
+    tx: LedgerTransaction, job: dict[str, Any], *, owner: str, run_id: str, limits: Limits
 ) -> ClaimedJob | ClaimRefused:
     job_id = job["job_id"]
     if job["lease_owner"] is not None and not lose_lease(
@@ -134,7 +134,7 @@ def _later_claim(
         overtake_job(tx, job_id=job_id, cause=cause)
         job = read_job(tx, job_id) or job
     kind = AttemptKind.CLOSING if job["close_cause"] is not None else AttemptKind.WORK
-    if kind is AttemptKind.CLOSING and job["closing_attempts"] >= limits.closing_attempts_max:
+    if kind is AttemptKind.CLOSING and job["closing_attempts"] >= limits.work.closing_attempts_max:
         _hold_unclosable(tx, job, limits=limits)
         return ClaimRefused(job_id, ATTEMPTS_EXHAUSTED)
     closing = kind is AttemptKind.CLOSING
@@ -146,7 +146,7 @@ def _later_claim(
             "now": now,
             "phase": Phase.CLOSING if closing else Phase.WORKING,
             "lease_owner": owner,
-            "lease_expires_at": now + dt.timedelta(seconds=limits.lease_ttl_s),
+            "lease_expires_at": now + dt.timedelta(seconds=limits.work.lease_ttl_s),
             "checkpoint_at": now,
             "retry_at": None,
             "closing_attempts": job["closing_attempts"] + (1 if closing else 0),
@@ -208,7 +208,7 @@ def _open_attempt(
     return ClaimedJob(FencingToken(job_id, job["lease_epoch"]), kind, job, listed)
 
 
-def _hold_unclosable(tx: LedgerTransaction, job: dict[str, Any], *, limits: ServiceLimits) -> None:
+def _hold_unclosable(tx: LedgerTransaction, job: dict[str, Any], *, limits: Limits) -> None:
     if not hold_for_reconciliation(tx, job):
         return
     open_investigation(

@@ -20,7 +20,7 @@ from receipt_pipeline.core.effects import EffectKind, EffectState
 from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.items import KEPT_CLASSES, ItemClass
 from receipt_pipeline.core.lifecycle import HELD_PHASES, CloseCause, JobState, Phase
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import (
     ATTEMPTS_EXHAUSTED,
     RESULT_MISMATCH,
@@ -92,7 +92,7 @@ def fail_attempt(
     *,
     failure_class: FailureClass,
     reason: Reason,
-    limits: ServiceLimits,
+    limits: Limits,
 ) -> None:
     """Release the lease after a failure and charge it by the rules of its class.
 
@@ -122,7 +122,7 @@ def yield_job(tx: LedgerTransaction, token: FencingToken) -> None:
     close_attempt(tx, token.job_id, lease_epoch=token.lease_epoch, outcome=AttemptOutcome.YIELDED)
 
 
-def lose_lease(tx: LedgerTransaction, *, job_id: str, seen_epoch: int, limits: ServiceLimits) -> bool:
+def lose_lease(tx: LedgerTransaction, *, job_id: str, seen_epoch: int, limits: Limits) -> bool:
     """Take an expired lease away and charge the loss; False when a renewal or another came first."""
     job = read_job(tx, job_id, lock=True)
     if job is None:
@@ -161,7 +161,7 @@ def charge(
     failure_class: FailureClass,
     reason: Reason,
     outcome: AttemptOutcome,
-    limits: ServiceLimits,
+    limits: Limits,
 ) -> None:
     """Close the attempt and decide what its failure costs: an item's loss, budget, or nothing.
 
@@ -184,7 +184,7 @@ def charge(
     spent = job["attempts_spent"] + (1 if spends else 0)
     tries = spent if begun is None else begun["losses"] + 1
     pause = retry_delay_s(
-        job_id=job_id, spent=max(1, tries), base_s=limits.retry_base_s, cap_s=limits.retry_cap_s
+        job_id=job_id, spent=max(1, tries), base_s=limits.work.retry_base_s, cap_s=limits.work.retry_cap_s
     )
     retry_at = tx.now() + dt.timedelta(seconds=pause)
     tx.execute(_OF_JOB, {"of_job": job_id, "attempts_spent": spent, "retry_at": retry_at})
@@ -202,11 +202,11 @@ def _charge_item(
     *,
     failure_class: FailureClass,
     reason: Reason,
-    limits: ServiceLimits,
+    limits: Limits,
 ) -> None:
     """Count a loss against the begun item; isolate it once it has spent its bound."""
     losses = item["losses"] + 1
-    isolated = losses >= limits.item_losses_max
+    isolated = losses >= limits.work.item_losses_max
     values: dict[str, Any] = {"losses": losses, "begun_epoch": None, "begun_at": None}
     if isolated:
         values |= {
@@ -230,7 +230,7 @@ def _charge_item(
 
 
 def exhaust(
-    tx: LedgerTransaction, job_id: str, *, failure_class: FailureClass, reason: Reason, limits: ServiceLimits
+    tx: LedgerTransaction, job_id: str, *, failure_class: FailureClass, reason: Reason, limits: Limits
 ) -> None:
     """End retries: hold an unknown effect, close what failed for certain, else leave a closing attempt."""
     job = read_job(tx, job_id)
@@ -265,7 +265,7 @@ def begin_closing(tx: LedgerTransaction, job_id: str, *, cause: CloseCause) -> N
         append_event(tx, EventKind.CLOSING, job_id=job_id, cause=cause.value)
 
 
-def hold_unknown_effect(tx: LedgerTransaction, job: dict[str, Any], *, limits: ServiceLimits) -> None:
+def hold_unknown_effect(tx: LedgerTransaction, job: dict[str, Any], *, limits: Limits) -> None:
     """Put the running job in phase `reconciling` with an owned investigation (D2); no one holds it."""
     if not hold_for_reconciliation(tx, job):
         return
@@ -307,7 +307,7 @@ def hold_for_reconciliation(tx: LedgerTransaction, job: dict[str, Any]) -> bool:
     return True
 
 
-def close_for_identity(tx: LedgerTransaction, job_id: str, *, reason: Reason, limits: ServiceLimits) -> bool:
+def close_for_identity(tx: LedgerTransaction, job_id: str, *, reason: Reason, limits: Limits) -> bool:
     """Close an open, unowned job as `failed/identity_failed`; False when it is owned or closed."""
     job = read_job(tx, job_id, lock=True)
     if job is None or job["lease_owner"] is not None:
@@ -357,7 +357,7 @@ def undecided_uploads(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, 
 
 
 def release_held(
-    tx: LedgerTransaction, *, job_id: str, seen_epoch: int, granted: bool, limits: ServiceLimits
+    tx: LedgerTransaction, *, job_id: str, seen_epoch: int, granted: bool, limits: Limits
 ) -> bool:
     """Let a held job go on to closing attempts; False when it moved on or its closing bound is spent.
 
@@ -367,7 +367,7 @@ def release_held(
     job = read_job(tx, job_id, lock=True)
     if job is None or job["phase"] != Phase.RECONCILING or job["lease_epoch"] != seen_epoch:
         return False
-    spent = job["closing_attempts"] >= limits.closing_attempts_max
+    spent = job["closing_attempts"] >= limits.work.closing_attempts_max
     if spent and not granted:
         return False
     settle_open_items(

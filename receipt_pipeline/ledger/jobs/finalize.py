@@ -15,7 +15,7 @@ from receipt_pipeline.core.completion import COMPLETION_CONTRACTS
 from receipt_pipeline.core.effects import EffectDemand, EffectKind, EffectState
 from receipt_pipeline.core.items import ItemClass, balances, count_classes
 from receipt_pipeline.core.lifecycle import CloseCause, JobState, Phase, TerminalClass, terminal_outcome
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import (
     ALL_REJECTED,
     ATTEMPTS_EXHAUSTED,
@@ -165,7 +165,7 @@ def write_terminal(
     job: dict[str, Any],
     guard: sa.ColumnElement[bool],
     cause: CloseCause,
-    limits: ServiceLimits,
+    limits: Limits,
     reason: Reason | None = None,
     result: VerifiedResult | None = None,
 ) -> bool:
@@ -257,7 +257,7 @@ def _why_unresolved(tx: LedgerTransaction, job_id: str) -> Reason:
     return REASONS.get(codes[0]["reason_code"], ATTEMPTS_EXHAUSTED) if len(codes) == 1 else ATTEMPTS_EXHAUSTED
 
 
-def own_unresolved(tx: LedgerTransaction, job_id: str, *, limits: ServiceLimits) -> None:
+def own_unresolved(tx: LedgerTransaction, job_id: str, *, limits: Limits) -> None:
     """Let one open investigation name every unresolved item of the job that none has settled (D13)."""
     settled: set[str] = set()
     for row in tx.rows(
@@ -309,7 +309,7 @@ def _record_effects(
     following: Sequence[tuple[EffectKind, bool]],
     *,
     now: dt.datetime,
-    limits: ServiceLimits,
+    limits: Limits,
 ) -> None:
     """Write the intents of what follows the ending, as the completion contract says."""
     for kind, required in following:
@@ -326,7 +326,7 @@ def _record_effects(
                 "state": EffectState.INTENDED,
                 "intended_at": now,
                 "updated_at": now,
-                "deadline_at": now + dt.timedelta(seconds=limits.effect_deadline_s),
+                "deadline_at": now + dt.timedelta(seconds=limits.delivery.effect_deadline_s),
             },
         )
 

@@ -10,7 +10,7 @@ from receipt_pipeline.core.attempts import AttemptOutcome, FencingToken
 from receipt_pipeline.core.effects import EFFECT_TRANSITIONS, EffectKind, EffectState
 from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.lifecycle import CloseCause, JobState, Phase
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import REASONS, STALE_LEASE, Reason
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.cancel import overtake_items
@@ -66,7 +66,7 @@ def record_intent(
     key: str,
     digest: str,
     size_bytes: int,
-    limits: ServiceLimits,
+    limits: Limits,
 ) -> bool:
     """Commit the intent row of an upload before it starts, so that every object has a row.
 
@@ -155,7 +155,7 @@ def uploads_of(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:
 
 
 def commit_result(
-    tx: LedgerTransaction, token: FencingToken, result: VerifiedResult, *, limits: ServiceLimits
+    tx: LedgerTransaction, token: FencingToken, result: VerifiedResult, *, limits: Limits
 ) -> None:
     """Close the job on its verified object and record its effects in the caller's transaction.
 
@@ -201,7 +201,7 @@ def _is_replay(job: dict[str, Any], token: FencingToken, result: VerifiedResult)
     return written == (JobState.SUCCEEDED, token.lease_epoch, result.digest, result.key)
 
 
-def close_without_result(tx: LedgerTransaction, token: FencingToken, *, limits: ServiceLimits) -> None:
+def close_without_result(tx: LedgerTransaction, token: FencingToken, *, limits: Limits) -> None:
     """Close a job that kept no item: all rejected, overtaken or exhausted. No object is published.
 
     Raises:

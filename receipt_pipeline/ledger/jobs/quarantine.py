@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, insert, select, update
 
 from receipt_pipeline.core.attempts import AttemptOutcome, FailureClass
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES, JobState, Phase
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import RESULT_QUARANTINED
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
@@ -69,7 +69,7 @@ def hold_divergent(
     *,
     job_id: str,
     subject: str,
-    limits: ServiceLimits,
+    limits: Limits,
     further: list[dict[str, Any]] | None = None,
 ) -> str | None:
     """Quarantine a subject whose digests differ; returns the quarantine id, None when known already.

@@ -11,7 +11,7 @@ from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.effects import EffectKind, EffectState
 from receipt_pipeline.core.errors import InputRefused, NotAllowed
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES, CloseCause, Phase
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import (
     QUARANTINE_DIGEST_UNKNOWN,
     QUARANTINE_NOT_HELD,
@@ -40,7 +40,7 @@ def keep_output(
     job_id: str,
     digest: str,
     by: str,
-    limits: ServiceLimits,
+    limits: Limits,
     verified: VerifiedResult | None = None,
     note: str = "",
 ) -> None:
@@ -79,9 +79,7 @@ def keep_output(
         _go_on(tx, job, verified=verified if chosen[0]["subject"] == RESULT else None, limits=limits)
 
 
-def withdraw_output(
-    tx: LedgerTransaction, *, job_id: str, by: str, limits: ServiceLimits, note: str = ""
-) -> None:
+def withdraw_output(tx: LedgerTransaction, *, job_id: str, by: str, limits: Limits, note: str = "") -> None:
     """Record `withdraw`: an open job closes as `failed/identity_failed`, a closed one serves no result.
 
     State and class of a closed job stay. Tasks stay disputed and those not made yet are never made.
@@ -178,7 +176,7 @@ def _close_rows(
 
 
 def _go_on(
-    tx: LedgerTransaction, job: dict[str, Any], *, verified: VerifiedResult | None, limits: ServiceLimits
+    tx: LedgerTransaction, job: dict[str, Any], *, verified: VerifiedResult | None, limits: Limits
 ) -> None:
     """Close on the kept object, or give the job back: to work while items are open, else to closing."""
     job_id = job["job_id"]

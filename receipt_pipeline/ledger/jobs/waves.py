@@ -11,7 +11,7 @@ from sqlalchemy import Integer, and_, bindparam, func, insert, not_, or_, select
 from sqlalchemy.sql import ColumnElement
 
 from receipt_pipeline.core.lifecycle import HELD_PHASES, JobState, Phase
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.schema.jobs import jobs, waves, workers
@@ -212,7 +212,7 @@ def close_wave(tx: LedgerTransaction, wave_id: str) -> int:
     return int(tx.execute(_FREE_JOBS, {"wave": wave_id}).rowcount)
 
 
-def close_silent_waves(tx: LedgerTransaction, *, limits: ServiceLimits) -> list[str]:
+def close_silent_waves(tx: LedgerTransaction, *, limits: Limits) -> list[str]:
     """Close every wave that was silent for `wave_ttl_s`; its unclaimed jobs are ready again.
 
     One that never began has `wave_start_s`: a run may be slow to start, and would find its wave closed
@@ -220,8 +220,8 @@ def close_silent_waves(tx: LedgerTransaction, *, limits: ServiceLimits) -> list[
     wave, or is asked for again, long before that.
     """
     now = tx.now()
-    silent_since = now - dt.timedelta(seconds=limits.wave_ttl_s)
-    asked_before = now - dt.timedelta(seconds=limits.wave_start_s)
+    silent_since = now - dt.timedelta(seconds=limits.work.wave_ttl_s)
+    asked_before = now - dt.timedelta(seconds=limits.work.wave_start_s)
     silent = tx.rows(_SILENT, {"silent_since": silent_since, "asked_before": asked_before})
     for row in silent:
         close_wave(tx, row["wave_id"])

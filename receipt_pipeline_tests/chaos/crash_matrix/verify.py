@@ -57,7 +57,7 @@ def _at_rest(tx: LedgerTransaction, services: Services, job: Mapping[str, Any]) 
 
 def _owned_questions(tx: LedgerTransaction, services: Services, job_id: str | None) -> list[dict[str, Any]]:
     """Return the job's open questions that have an active owner, a deadline ahead and a repair."""
-    now, principals = tx.now(), services.settings.limits.principals
+    now, principals = tx.now(), services.settings.limits.staffing.principals
     return [
         row
         for row in list_investigations(tx, only_open=True)

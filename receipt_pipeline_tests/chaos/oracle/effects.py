@@ -83,7 +83,7 @@ def deliveries_tell_the_truth(found: Evidence) -> Broken:
         came = row["message_id"] in arrived
         if delivered != came or delivered != (row["state"] == "sent"):
             yield row["job_id"], f"{row['state']}, delivered: {delivered}, arrived: {came}"
-        if row["state"] == "abandoned" and len(tried) < LIMITS.delivery_attempts_max:
+        if row["state"] == "abandoned" and len(tried) < LIMITS.delivery.delivery_attempts_max:
             yield row["job_id"], f"given up after {len(tried)} tries"
         if row["state"] not in SETTLED_MESSAGES:
             yield row["job_id"], f"the message is still {row['state']}"

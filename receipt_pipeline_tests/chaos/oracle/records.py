@@ -46,7 +46,7 @@ def every_open_question_can_be_answered(found: Evidence) -> Broken:
 def _is_owned(found: Evidence, row: Row) -> bool:
     told = all(row[name] for name in ("suspected_effect", "allowed_repair", "reason_code"))
     in_time = row["deadline_at"] >= found.now_us
-    return bool(row["state"] == "open" and told and in_time and row["owner"] in LIMITS.principals)
+    return bool(row["state"] == "open" and told and in_time and row["owner"] in LIMITS.staffing.principals)
 
 
 def one_terminal_record_per_job(found: Evidence) -> Broken:

@@ -107,15 +107,15 @@ def attempts_stay_within_their_bounds(found: Evidence) -> Broken:
         journal = found.of("events", job_id)
         granted = sum(row["kind"] == "closing" and "granted" in row["data"] for row in journal)
         spared = outcomes["yielded"] + outcomes["quarantined"]
-        bound = job["max_attempts"] + LIMITS.item_losses_max * job["items_requested"] + spared
-        closing_bound = LIMITS.closing_attempts_max * (1 + granted)
+        bound = job["max_attempts"] + LIMITS.work.item_losses_max * job["items_requested"] + spared
+        closing_bound = LIMITS.work.closing_attempts_max * (1 + granted)
         if len(work) > bound or len(tried) - len(work) > closing_bound:
             yield job_id, f"{len(work)} of {bound}, closing {len(tried) - len(work)} of {closing_bound}"
         spent = sum(row["spent_budget"] for row in tried)
         if job["attempts_spent"] != spent or spent > job["max_attempts"]:
             yield job_id, f"{spent} attempts spent, {job['attempts_spent']} counted of {job['max_attempts']}"
         losses = max((item["losses"] for item in found.of("items", job_id)), default=0)
-        if losses > LIMITS.item_losses_max:
+        if losses > LIMITS.work.item_losses_max:
             yield job_id, f"an item was lost {losses} times"
 
 

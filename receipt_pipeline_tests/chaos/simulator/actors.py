@@ -228,7 +228,7 @@ def run_wave(world: World, wave_id: str, *, owner: str, actor: Actor | None = No
         for line in work_group(worker, wave_id=wave_id, job_ids=job_ids):
             world.tell(f"{owner}: {line.job_id} {line.outcome}, {line.state} {line.phase}")
         with world.ledger.transaction() as tx:
-            job_ids = extend_wave(tx, wave_id, items_max=2, worker_ttl_s=LIMITS.worker_ttl_s)
+            job_ids = extend_wave(tx, wave_id, items_max=2, worker_ttl_s=LIMITS.work.worker_ttl_s)
         if world.drawn.random() < 0.5:
             break
     with world.ledger.transaction() as tx:

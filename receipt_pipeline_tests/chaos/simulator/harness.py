@@ -44,7 +44,7 @@ TAKEOVER_TRIES_MAX = 3
 # Workers run oftener than those whose passes are short.
 SHARES = {"worker": 4}
 OUTWARD = frozenset({Place.PUT, Place.LOOK, Place.SEND})
-BEAT_S = LIMITS.heartbeat_s
+BEAT_S = LIMITS.work.heartbeat_s
 
 
 class World:
@@ -261,7 +261,7 @@ class World:
 
     def _rob(self, victim: Actor, job_id: str) -> None:
         """Let the victim's lease run out, another worker get as far as the dice say, then the victim wake."""
-        self.clock.advance(LIMITS.lease_ttl_s + self.drawn.uniform(0, 3))
+        self.clock.advance(LIMITS.work.lease_ttl_s + self.drawn.uniform(0, 3))
         self._run_idle("reconciler", strides=WHOLE_TASK)
         for _ in range(TAKEOVER_TRIES_MAX):
             self.clock.advance(self.drawn.uniform(2, 12))

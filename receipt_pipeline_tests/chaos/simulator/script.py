@@ -13,7 +13,7 @@ from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.effects import EffectDemand
 from receipt_pipeline.core.errors import StageFailed
 from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome, Submitted
-from receipt_pipeline.core.limits import ServiceLimits
+from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE, RISK_HIGH, SCAN_BROKEN
 from receipt_pipeline.core.request import JOB_CONTRACT, ItemRequest, JobRequest, LimitsRequest
 from receipt_pipeline_tests.chaos.simulator.fakes import START
@@ -27,7 +27,7 @@ CALLER = "kim"
 SCAN_KINDS = ("clear",) * 8 + ("review",) * 5 + ("broken", "broken", "flaky", "poison", "deadly")
 FLAKY_FAILURES = 1
 
-LIMITS = ServiceLimits(
+LIMITS = Limits().replace(
     retry_base_s=2.0,
     retry_cap_s=20.0,
     wave_slots=3,

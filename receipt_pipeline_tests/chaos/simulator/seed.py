@@ -224,7 +224,7 @@ def decide(world: World) -> None:
 
 def reconcile_twice(world: World) -> tuple[Dump, Dump]:
     """Reconcile, and once more; returns the ledger before and after the second time."""
-    world.clock.advance(LIMITS.orphan_grace_s + LIMITS.effect_deadline_s)
+    world.clock.advance(LIMITS.retention.orphan_grace_s + LIMITS.delivery.effect_deadline_s)
     with world.acting_as("reconciler-0"):
         reconcile(world.reconciler)
     before = world.bench.dump()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Callable
 from decimal import Decimal
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -207,18 +205,6 @@ def test_an_absurd_amount_does_not_stop_the_report(services: EffectServices, acc
         {"currency": "unknown", "total_minor": 1, "total": Decimal("0.010")},
     ]
     assert thousandths_of(2**64, "EUR") is None
-
-
-def test_a_frame_for_people_keeps_exact_money_and_zones(
-    services: EffectServices, accountant: Accountant
-) -> None:
-    a_stored_success(services, an_outcome_of(3998170))
-    publish_report(accountant)
-    with reading_report(accountant.published) as connection:
-        table = connection.sql("SELECT i.total, j.submitted_at FROM items i JOIN jobs j USING (job_id)")
-        frame = table.to_arrow_table().to_pandas(types_mapper=pd.ArrowDtype)
-    assert frame["total"].iloc[0] == Decimal("39981.700")
-    assert frame["submitted_at"].iloc[0].utcoffset() == dt.timedelta(0)
 
 
 def test_the_export_is_in_parts_with_types_and_says_how_far_it_goes(

@@ -17,8 +17,8 @@ from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.accept import StoredItem, insert_job
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, claim_job
-from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
-from receipt_pipeline.ledger.jobs.publication import commit_result, record_intent
+from receipt_pipeline.ledger.jobs.finalize import VerifiedResult, commit_result
+from receipt_pipeline.ledger.jobs.publication import record_intent
 from receipt_pipeline.ledger.releases import SETUP, approve_release, move_alias
 
 TENANT = "acme"

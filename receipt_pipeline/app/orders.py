@@ -31,13 +31,13 @@ from receipt_pipeline.ledger.investigations import (
     list_investigations,
     read_investigation,
 )
-from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.releases import (
     approved_release_ids,
     list_releases,
     resolve_release,
     retire_release,
 )
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.standing_facts import OBJECT_KINDS
 from receipt_pipeline.ledger.status import list_jobs, list_review_tasks, read_status, unsettled_jobs
 from receipt_pipeline.ledger.submissions import submission_status

@@ -18,7 +18,7 @@ from receipt_pipeline.intake.supersede import supersede_by_job, supersede_by_man
 from receipt_pipeline.ledger.grants import give_grant, list_grants, revoke_grant
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.claim import Requeued, requeue_job
-from receipt_pipeline.ledger.jobs.failures import read_job
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.status import read_facts, read_items, read_status
 from receipt_pipeline.settings import NAME
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from receipt_pipeline.core.canonical import digest_of
+from receipt_pipeline.core.reasons import INPUT_CHANGED, INPUT_GONE
 
 
 class ItemClass(StrEnum):
@@ -129,3 +130,21 @@ class Submitted:
 
 
 ALONE = Submitted()
+
+
+# Rejections that say nothing about the scan itself: its stored copy was not there as it was accepted.
+INFRASTRUCTURE_REJECTIONS = frozenset({INPUT_GONE.code, INPUT_CHANGED.code})
+
+
+def may_be_retried(item: Mapping[str, Any], *, result_unpublished: bool) -> bool:
+    """Say whether a retry may process an item of a closed job.
+
+    Unresolved and expired items may be retried; so may rejections for the store's sake, and the finished
+    items of a job whose result certainly could not be published.
+    """
+    item_class = ItemClass(item["item_class"])
+    if item_class is ItemClass.REJECTED:
+        return item["reason_code"] in INFRASTRUCTURE_REJECTIONS
+    return item_class in (ItemClass.UNRESOLVED, ItemClass.EXPIRED) or (
+        result_unpublished and item_class in KEPT_CLASSES
+    )

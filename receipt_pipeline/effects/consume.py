@@ -32,8 +32,8 @@ from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.ledger.effects.consumption import due_consumption, make_review_tasks, record_consumed
 from receipt_pipeline.ledger.effects.outbox import unconsumed_deliveries
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.jobs.quarantine import hold_divergent, open_quarantines
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.effects import consumed, effects
 
 EVENT_ID_LENGTH_MAX = 200

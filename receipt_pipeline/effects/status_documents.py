@@ -15,7 +15,7 @@ from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.durable_files import status_path, write_whole
 from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.ledger.effects.outbox import mark_status_shown, stale_status_jobs
-from receipt_pipeline.ledger.jobs.failures import read_job
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.ledger.status import read_status
 

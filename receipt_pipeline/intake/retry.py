@@ -12,17 +12,15 @@ from sqlalchemy.exc import IntegrityError
 
 from receipt_pipeline.core.errors import NotAllowed, ObjectFault, PipelineError
 from receipt_pipeline.core.failure_points import point
-from receipt_pipeline.core.items import ItemClass, count_classes
+from receipt_pipeline.core.items import ItemClass, count_classes, may_be_retried
 from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.principals import Principal, Role, require
 from receipt_pipeline.core.reasons import RETRY_INPUT_GONE, RETRY_NOTHING_LEFT
 from receipt_pipeline.core.request import JobRequest
-from receipt_pipeline.core.retry_scope import may_be_retried
 from receipt_pipeline.intake.accept import HOLD_OF_JOB, HOLD_WHILE_COPYING, acceptance_of, spend_quota
 from receipt_pipeline.intake.context import Intake
 from receipt_pipeline.ledger.effects.objects import hold_objects, release_holds
-from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.jobs.retry import (
     accept_child,
     child_request,
@@ -30,6 +28,7 @@ from receipt_pipeline.ledger.jobs.retry import (
     find_child,
     refuse_open_parent,
 )
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.status import read_items, read_own_job
 from receipt_pipeline.objects.store import scan_key
 
@@ -99,7 +98,8 @@ def preview_retry(
         rows = read_items(tx, job_id)
         given = cutoff or cutoff_of_child(tx, parent)
     terminal_class = TerminalClass(parent["terminal_class"])
-    left = [row for row in rows if may_be_retried(row, terminal_class=terminal_class)]
+    unpublished = terminal_class is TerminalClass.DEPENDENCY_FAILED
+    left = [row for row in rows if may_be_retried(row, result_unpublished=unpublished)]
     if not left:
         raise NotAllowed(RETRY_NOTHING_LEFT, job_id=job_id, terminal_class=terminal_class.value)
     touched = tuple(row for row in left if _is_readable(intake, row))

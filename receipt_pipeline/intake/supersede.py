@@ -19,7 +19,7 @@ from receipt_pipeline.intake.scans import FolderScans, list_loader, read_documen
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.accept import Lineage
 from receipt_pipeline.ledger.jobs.cancel import link_replacement, supersede_job
-from receipt_pipeline.ledger.jobs.failures import read_job
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.status import read_own_job
 
 DOOR = "supersede"

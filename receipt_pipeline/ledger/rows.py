@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, CompoundSelect, select, true, union_all
+from sqlalchemy import ColumnElement, CompoundSelect, bindparam, select, true, union_all
 
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.schema.admin import imported_jobs
@@ -50,6 +50,17 @@ class TenantScope:
         if self.tenant is None:
             return true()
         return job_id.not_in(_ids_of_others(self.tenant))
+
+
+# Not FOR UPDATE: rows that refer to the job are written before its lock is asked for, and two
+# transactions that did so would wait for each other.
+_READ_JOB = select(jobs).where(jobs.c.job_id == bindparam("wanted"))
+_LOCK_JOB = _READ_JOB.with_for_update(key_share=True)
+
+
+def read_job(tx: LedgerTransaction, job_id: str, *, lock: bool = False) -> dict[str, Any] | None:
+    """Return the job's row, locked for this transaction where the database locks rows."""
+    return tx.row(_LOCK_JOB if lock else _READ_JOB, {"wanted": job_id})
 
 
 WHOLE = TenantScope()

@@ -25,7 +25,7 @@ from receipt_pipeline.ledger.invariants.records import (
     unbalanced_items,
 )
 from receipt_pipeline.ledger.investigations import InvestigationKind
-from receipt_pipeline.ledger.jobs.failures import read_job
+from receipt_pipeline.ledger.rows import read_job
 
 # Of these the ledger itself can tell whether they still hold.
 OBJECT_KINDS = frozenset({InvestigationKind.MISSING_OBJECT, InvestigationKind.ALTERED_OBJECT})

@@ -16,9 +16,9 @@ from receipt_pipeline.core.reasons import NOT_FOUND, RESULT_WITHDRAWN
 from receipt_pipeline.core.status_document import Adjustment, JobFacts
 from receipt_pipeline.ledger.effects.consumption import TASK_OPEN
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.jobs.finalize import item_counts
 from receipt_pipeline.ledger.jobs.quarantine import open_quarantines
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.effects import (
     deliveries,
     effects,

@@ -8,10 +8,11 @@ from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.reasons import IDENTITY_RETIRED
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.jobs.cancel import expire_job, overdue_job_ids, overrun_job, overrunning_jobs
 from receipt_pipeline.ledger.jobs.claim import limit_reached
-from receipt_pipeline.ledger.jobs.failures import close_for_identity, read_job
+from receipt_pipeline.ledger.jobs.expire import expire_job, overdue_job_ids, overrun_job, overrunning_jobs
+from receipt_pipeline.ledger.jobs.failures import close_for_identity
 from receipt_pipeline.ledger.jobs.waves import carried_release_ids, close_silent_waves, mark_incapable
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import jobs, releases
 from receipt_pipeline.reconciliation.context import JOBS_BATCH_MAX, Reconciler
 

@@ -13,11 +13,16 @@ from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import NOT_FOUND
 from receipt_pipeline.core.result_document import parse_result
 from receipt_pipeline.ledger.invariants.objects import RESULT, unheld_divergence
-from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
 from receipt_pipeline.ledger.jobs.publication import uploads_of
-from receipt_pipeline.ledger.jobs.quarantine import competing_digests, hold_divergent, open_quarantines
-from receipt_pipeline.ledger.jobs.quarantine_decisions import keep_output, withdraw_output
+from receipt_pipeline.ledger.jobs.quarantine import (
+    competing_digests,
+    hold_divergent,
+    keep_output,
+    open_quarantines,
+    withdraw_output,
+)
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.status import read_items
 from receipt_pipeline.reconciliation.context import Reconciler
 

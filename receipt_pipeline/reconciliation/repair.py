@@ -9,7 +9,7 @@ from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.reasons import FACT_STANDS
 from receipt_pipeline.ledger.effects.objects import results_to_check
 from receipt_pipeline.ledger.investigations import OPEN, read_investigation, resolve_investigation
-from receipt_pipeline.ledger.jobs.withdrawals import withdraw_result
+from receipt_pipeline.ledger.jobs.quarantine import withdraw_result
 from receipt_pipeline.ledger.standing_facts import OBJECT_KINDS, fact_stands
 from receipt_pipeline.reconciliation.compare import Depth, look_at_result
 from receipt_pipeline.reconciliation.context import Reconciler

@@ -11,14 +11,8 @@ from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.reasons import RESULT_MISMATCH, RESULT_MISSING, Reason
 from receipt_pipeline.ledger.effects.outbox import settle_answered
-from receipt_pipeline.ledger.jobs.cancel import expired_leases
-from receipt_pipeline.ledger.jobs.failures import (
-    lose_lease,
-    reconciling_jobs,
-    release_held,
-    undecided_uploads,
-)
-from receipt_pipeline.ledger.jobs.publication import record_upload_state
+from receipt_pipeline.ledger.jobs.failures import expired_leases, lose_lease, reconciling_jobs, release_held
+from receipt_pipeline.ledger.jobs.publication import record_upload_state, undecided_uploads
 from receipt_pipeline.reconciliation.context import JOBS_BATCH_MAX, Reconciler
 
 

@@ -21,13 +21,13 @@ from receipt_pipeline.core.canonical import canonical_json
 from receipt_pipeline.core.errors import LeaseLost, ObjectFault
 from receipt_pipeline.core.items import EarlierItem, ItemOutcome
 from receipt_pipeline.core.reasons import STALE_LEASE
+from receipt_pipeline.ledger.effects.objects import refused_output_key
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.jobs.checkpoint import record_attempt_facts, record_refused_write
+from receipt_pipeline.ledger.jobs.checkpoint import record_attempt_facts
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob
-from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.jobs.publication import uploads_of
-from receipt_pipeline.ledger.jobs.quarantine import competing_digests, hold_divergent
-from receipt_pipeline.ledger.jobs.refused_outputs import refused_output_key
+from receipt_pipeline.ledger.jobs.quarantine import competing_digests, hold_divergent, record_refused_write
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.worker.context import Classifier, Worker
 from receipt_pipeline.worker.heartbeat import Heartbeat
 

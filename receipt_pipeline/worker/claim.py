@@ -14,7 +14,8 @@ from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import IDENTITY_MISSING, IDENTITY_RETIRED, Reason
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, ClaimRefused, claim_job, limit_reached
-from receipt_pipeline.ledger.jobs.failures import close_for_identity, lose_lease, read_job
+from receipt_pipeline.ledger.jobs.failures import close_for_identity, lose_lease
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import items, releases
 from receipt_pipeline.worker.attempt import host_skew_s
 from receipt_pipeline.worker.context import Classifier, Outcome, Worker

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from receipt_pipeline.core.attempts import FailureClass
 from receipt_pipeline.core.errors import IdentityMismatch, LeaseLost, LedgerUnavailable, PipelineError
 from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN, WORKER_LOST, Reason
-from receipt_pipeline.ledger.jobs.failures import fail_attempt, read_job
+from receipt_pipeline.ledger.jobs.failures import fail_attempt
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.worker.attempt import Attempt, AttemptMeter, Stop
 from receipt_pipeline.worker.claim import TakenJob, take_job
 from receipt_pipeline.worker.context import JobLine, Outcome

@@ -14,14 +14,8 @@ from receipt_pipeline.core.items import KEPT_CLASSES, ItemClass
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import RESULT_MISMATCH, UPLOAD_FAILED, UPLOAD_UNKNOWN, Reason
 from receipt_pipeline.core.result_document import ResultDocument, ResultItem
-from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
-from receipt_pipeline.ledger.jobs.publication import (
-    close_without_result,
-    commit_result,
-    record_intent,
-    record_upload_state,
-    uploads_of,
-)
+from receipt_pipeline.ledger.jobs.finalize import VerifiedResult, close_without_result, commit_result
+from receipt_pipeline.ledger.jobs.publication import record_intent, record_upload_state, uploads_of
 from receipt_pipeline.ledger.schema.jobs import items
 from receipt_pipeline.objects.store import result_key
 from receipt_pipeline.worker.attempt import Attempt, Stop

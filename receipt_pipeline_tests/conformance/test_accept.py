@@ -16,7 +16,7 @@ from receipt_pipeline.core.request import JobRequest, LimitsRequest, resolve_lim
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.accept import Lineage, find_replay, insert_job, queue_age_s, record_replay
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
-from receipt_pipeline.ledger.jobs.publication import close_without_result
+from receipt_pipeline.ledger.jobs.finalize import close_without_result
 from receipt_pipeline.ledger.releases import move_alias, retire_release
 from receipt_pipeline.ledger.schema.jobs import items, jobs
 from receipt_pipeline_tests import builders

@@ -14,7 +14,8 @@ from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
 from receipt_pipeline.ledger.jobs.claim import ClaimRefused, claim_job
-from receipt_pipeline.ledger.jobs.publication import commit_result, record_intent
+from receipt_pipeline.ledger.jobs.finalize import commit_result
+from receipt_pipeline.ledger.jobs.publication import record_intent
 from receipt_pipeline.ledger.schema.effects import effects
 from receipt_pipeline.ledger.status import read_items
 from receipt_pipeline_tests import builders

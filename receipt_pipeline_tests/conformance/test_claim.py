@@ -12,11 +12,13 @@ from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.reasons import QUEUE_AGE_REACHED, WORKER_LOST
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.cancel import expire_job, expired_leases, overdue_job_ids
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary, record_refused_write
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, ClaimRefused, claim_job, renew_lease
-from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, yield_job
-from receipt_pipeline.ledger.jobs.publication import close_without_result, commit_result, record_intent
+from receipt_pipeline.ledger.jobs.expire import expire_job, overdue_job_ids
+from receipt_pipeline.ledger.jobs.failures import expired_leases, fail_attempt, lose_lease, yield_job
+from receipt_pipeline.ledger.jobs.finalize import close_without_result, commit_result
+from receipt_pipeline.ledger.jobs.publication import record_intent
+from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
 from receipt_pipeline.ledger.schema.jobs import attempts, items, jobs, refused_writes
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (

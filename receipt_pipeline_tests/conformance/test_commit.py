@@ -11,16 +11,12 @@ from receipt_pipeline.core.effects import EffectDemand, EffectState
 from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.reasons import UPLOAD_FAILED, UPLOAD_UNKNOWN
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.cancel import cancel_job, expire_job
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob
+from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.jobs.failures import fail_attempt
-from receipt_pipeline.ledger.jobs.publication import (
-    close_without_result,
-    commit_result,
-    record_intent,
-    record_upload_state,
-    uploads_of,
-)
+from receipt_pipeline.ledger.jobs.finalize import close_without_result, commit_result
+from receipt_pipeline.ledger.jobs.publication import record_intent, record_upload_state, uploads_of
 from receipt_pipeline.ledger.schema.effects import effects, outbox, quarantine
 from receipt_pipeline.ledger.schema.jobs import events
 from receipt_pipeline_tests import builders

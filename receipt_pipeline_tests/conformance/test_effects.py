@@ -27,9 +27,8 @@ from receipt_pipeline.ledger.effects.outbox import (
 )
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
-from receipt_pipeline.ledger.jobs.checkpoint import record_refused_write
 from receipt_pipeline.ledger.jobs.finalize import settle_if_done
-from receipt_pipeline.ledger.jobs.quarantine import hold_divergent
+from receipt_pipeline.ledger.jobs.quarantine import hold_divergent, record_refused_write
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.schema.effects import deliveries, effects, outbox, review_tasks
 from receipt_pipeline_tests import builders

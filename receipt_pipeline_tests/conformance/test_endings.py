@@ -14,18 +14,12 @@ from receipt_pipeline.core.lifecycle import CloseCause
 from receipt_pipeline.core.reasons import IDENTITY_RETIRED, UPLOAD_UNKNOWN
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.cancel import (
-    cancel_job,
-    expire_job,
-    overrun_job,
-    overrunning_jobs,
-    supersede_job,
-    unfinished_items,
-)
+from receipt_pipeline.ledger.jobs.cancel import cancel_job, supersede_job
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
 from receipt_pipeline.ledger.jobs.claim import AttemptKind, ClaimedJob, ClaimRefused, claim_job
+from receipt_pipeline.ledger.jobs.expire import expire_job, overrun_job, overrunning_jobs
 from receipt_pipeline.ledger.jobs.failures import begin_closing, close_for_identity, fail_attempt, lose_lease
-from receipt_pipeline.ledger.jobs.publication import close_without_result, commit_result
+from receipt_pipeline.ledger.jobs.finalize import close_without_result, commit_result
 from receipt_pipeline.ledger.schema.effects import effects, outbox
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
@@ -248,7 +242,6 @@ def test_an_overrun_takes_the_job_from_its_worker_and_a_closing_attempt_ends_it(
                 )
                 is expected
             )
-        assert unfinished_items(tx, job.token.job_id) == []
     # Begun but not committed is unresolved, never begun is expired (D4).
     assert item_classes(ledger, job.token.job_id) == ["classified", "unresolved", "expired"]
     with pytest.raises(LeaseLost), ledger.transaction() as tx:

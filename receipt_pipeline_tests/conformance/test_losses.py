@@ -21,7 +21,7 @@ from receipt_pipeline.ledger.investigations import resolve_investigation
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
 from receipt_pipeline.ledger.jobs.claim import AttemptKind, ClaimedJob, ClaimRefused, claim_job
 from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, yield_job
-from receipt_pipeline.ledger.jobs.publication import close_without_result
+from receipt_pipeline.ledger.jobs.finalize import close_without_result
 from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import attempts, items
 from receipt_pipeline_tests import builders

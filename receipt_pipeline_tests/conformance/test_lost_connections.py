@@ -12,9 +12,9 @@ from sqlalchemy import select
 
 from receipt_pipeline.core.errors import LedgerUnavailable
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction, open_ledger
-from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.jobs.waves import register_worker
 from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import events, workers
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows

@@ -12,9 +12,9 @@ from receipt_pipeline.core.lifecycle import CloseCause
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.core.status_document import discovered_progress
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
-from receipt_pipeline.ledger.jobs.cancel import overrun_job, overrunning_jobs
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, renew_lease
+from receipt_pipeline.ledger.jobs.expire import overrun_job, overrunning_jobs
 from receipt_pipeline.ledger.jobs.failures import lose_lease
 from receipt_pipeline.ledger.status import read_status
 from receipt_pipeline.ledger.submissions import (

@@ -19,10 +19,15 @@ from receipt_pipeline.ledger.investigations import (
     open_investigation,
     resolve_investigation,
 )
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary, record_refused_write
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, ClaimRefused, claim_job
 from receipt_pipeline.ledger.jobs.failures import lose_lease
-from receipt_pipeline.ledger.jobs.quarantine import competing_digests, hold_divergent, open_quarantines
+from receipt_pipeline.ledger.jobs.quarantine import (
+    competing_digests,
+    hold_divergent,
+    open_quarantines,
+    record_refused_write,
+)
 from receipt_pipeline.ledger.schema.effects import investigations, quarantine, review_tasks
 from receipt_pipeline.ledger.schema.jobs import events
 from receipt_pipeline_tests import builders
@@ -238,7 +243,7 @@ def test_a_digest_that_turns_up_later_is_kept_and_asked_about_anew(ledger: Ledge
 
 def decide(ledger: Ledger, held: dict[str, object]) -> None:
     """Record `keep` for a quarantine of a closed job."""
-    from receipt_pipeline.ledger.jobs.quarantine_decisions import keep_output
+    from receipt_pipeline.ledger.jobs.quarantine import keep_output
 
     job_id = str(held["job_id"])
     digest = job_row(ledger, job_id)["result_digest"]

@@ -14,10 +14,12 @@ from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.invariants.work import attempts_beyond_budget
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary, record_refused_write
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
 from receipt_pipeline.ledger.jobs.claim import Requeued, renew_lease, requeue_job
 from receipt_pipeline.ledger.jobs.failures import fail_attempt
-from receipt_pipeline.ledger.jobs.publication import commit_result, record_intent
+from receipt_pipeline.ledger.jobs.finalize import commit_result
+from receipt_pipeline.ledger.jobs.publication import record_intent
+from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
     assert_invariants,

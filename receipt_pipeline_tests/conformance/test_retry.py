@@ -21,7 +21,7 @@ from receipt_pipeline.intake.context import Intake
 from receipt_pipeline.intake.retry import preview_retry, retry_unresolved
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.grants import give_grant, put_submitter, revoke_grant
-from receipt_pipeline.ledger.jobs.cancel import expire_job
+from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.jobs.failures import fail_attempt
 from receipt_pipeline.ledger.releases import retire_release
 from receipt_pipeline.ledger.schema.effects import object_refs

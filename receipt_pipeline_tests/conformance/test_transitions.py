@@ -14,16 +14,17 @@ from receipt_pipeline.core.errors import LeaseLost, NotAllowed
 from receipt_pipeline.core.lifecycle import JOB_TRANSITIONS, JobEvent, JobState
 from receipt_pipeline.core.reasons import IDENTITY_RETIRED
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
-from receipt_pipeline.ledger.jobs.cancel import cancel_job, expire_job
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, claim_job, requeue_job
+from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.jobs.failures import (
     close_for_identity,
     hold_unknown_effect,
     lose_lease,
     yield_job,
 )
-from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
-from receipt_pipeline.ledger.jobs.publication import close_without_result, commit_result, record_intent
+from receipt_pipeline.ledger.jobs.finalize import VerifiedResult, close_without_result, commit_result
+from receipt_pipeline.ledger.jobs.publication import record_intent
 from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs
 from receipt_pipeline_tests import builders

@@ -14,7 +14,7 @@ from receipt_pipeline.core.lifecycle import CloseCause
 from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.cancel import overrun_job
+from receipt_pipeline.ledger.jobs.expire import overrun_job
 from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, yield_job
 from receipt_pipeline.ledger.jobs.waves import (
     Wave,

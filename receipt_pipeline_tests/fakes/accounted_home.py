@@ -13,10 +13,11 @@ from receipt_pipeline.effects.consume import consume_due, receive_event
 from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
-from receipt_pipeline.ledger.jobs.cancel import cancel_job, expire_job
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob
+from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.jobs.failures import fail_attempt
-from receipt_pipeline.ledger.jobs.publication import close_without_result
+from receipt_pipeline.ledger.jobs.finalize import close_without_result
 from receipt_pipeline_tests.builders import (
     LIMITS,
     a_claimed_job,

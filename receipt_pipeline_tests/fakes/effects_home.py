@@ -10,8 +10,8 @@ from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.effects.channels import Channel, FileChannel
 from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.builders import LIMITS, a_claimed_job, a_result, finish_items, publish
 

@@ -14,8 +14,8 @@ from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE, IDENTITY_MISSI
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.ledger.jobs.cancel import cancel_job, supersede_job
-from receipt_pipeline.ledger.jobs.checkpoint import record_refused_write
 from receipt_pipeline.ledger.jobs.failures import close_for_identity
+from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
 from receipt_pipeline.reconciliation.repair import reconcile_ledger
 from receipt_pipeline.reconciliation.retention import expire_results

@@ -30,8 +30,8 @@ from receipt_pipeline.effects.consume import consume_due, receive_event
 from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.cancel import expire_job
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.schema.effects import consumed, investigations, quarantine, review_tasks
 from receipt_pipeline.reconciliation.checks import CHECKS
 from receipt_pipeline.reconciliation.context import Reconciler

@@ -10,7 +10,7 @@ from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.reasons import RESULT_MISSING
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
-from receipt_pipeline.ledger.jobs.checkpoint import record_refused_write
+from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
 from receipt_pipeline_tests.builders import claimed
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, job_of
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome

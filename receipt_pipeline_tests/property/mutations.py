@@ -12,12 +12,7 @@ from typing import Any
 from sqlalchemy import literal_column, or_
 
 from receipt_pipeline.effects import consume, deliver
-from receipt_pipeline.ledger.jobs import cancel as endings
-from receipt_pipeline.ledger.jobs import checkpoint, claim
-from receipt_pipeline.ledger.jobs import failures as losses
-from receipt_pipeline.ledger.jobs import finalize as closing
-from receipt_pipeline.ledger.jobs import finalize as settlement
-from receipt_pipeline.ledger.jobs import publication as commit
+from receipt_pipeline.ledger.jobs import checkpoint, claim, expire, failures, finalize, publication
 from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.worker import publish
 
@@ -94,7 +89,7 @@ _LATE: list[Callable[[Any], None]] = []
 
 def remember_late(job: dict[str, Any], **told: Any) -> None:
     """Put off the writing of a message."""
-    _LATE.append(lambda tx: closing._append_message(tx, job, **told))
+    _LATE.append(lambda tx: finalize._append_message(tx, job, **told))
 
 
 def write_late(attempt: Any) -> None:
@@ -114,15 +109,15 @@ MUTATIONS = (
     ),
     Mutation(
         "a failure of a worker that lost its lease ends the next one's attempt",
-        ((losses._release, (("_RELEASE", "careless"),)),),
+        ((failures._release, (("_RELEASE", "careless"),)),),
         seed=4,
-        names=(("careless", careless(losses._RELEASE, "jobs.lease_epoch = :seen_epoch")),),
+        names=(("careless", careless(failures._RELEASE, "jobs.lease_epoch = :seen_epoch")),),
     ),
     Mutation(
         "a lease is taken before it has run out",
-        ((losses.lose_lease, (("_TAKE_AWAY", "careless"),)),),
+        ((failures.lose_lease, (("_TAKE_AWAY", "careless"),)),),
         seed=8,
-        names=(("careless", careless(losses._TAKE_AWAY, "jobs.lease_expires_at <= :now")),),
+        names=(("careless", careless(failures._TAKE_AWAY, "jobs.lease_expires_at <= :now")),),
     ),
     Mutation(
         "an upload that stands is repeated blindly",
@@ -132,7 +127,7 @@ MUTATIONS = (
     Mutation(
         "the message is written after the terminal record, in a transaction of its own",
         (
-            (closing.write_terminal, (("    _append_message(tx, job, ", "    late(job, "),)),
+            (finalize.write_terminal, (("    _append_message(tx, job, ", "    late(job, "),)),
             (publish.publish, (('    point("commit.after")\n', "    write_late(attempt)\n"),)),
         ),
         names=(("late", remember_late), ("write_late", write_late)),
@@ -141,21 +136,21 @@ MUTATIONS = (
         "a job expires although a worker has it",
         (
             (
-                endings.expire_job,
+                expire.expire_job,
                 (
                     (' or job["state"] != JobState.ACCEPTED', ' or job["terminal_at"] is not None'),
                     ("(jobs.c.state == JobState.ACCEPTED) & ", ""),
                 ),
             ),
             (
-                endings.overdue_job_ids,
+                expire.overdue_job_ids,
                 (("_OVERDUE", "careless"),),
             ),
         ),
         names=(
             (
                 "careless",
-                careless(endings._OVERDUE, "jobs.state = :state_1").where(jobs.c.terminal_at.is_(None)),
+                careless(expire._OVERDUE, "jobs.state = :state_1").where(jobs.c.terminal_at.is_(None)),
             ),
         ),
     ),
@@ -166,7 +161,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an item that is lost is not counted, and its job bounces for ever",
-        ((losses._charge_item, (('losses = item["losses"] + 1', 'losses = item["losses"]'),)),),
+        ((failures._charge_item, (('losses = item["losses"] + 1', 'losses = item["losses"]'),)),),
         seed=1,
     ),
     Mutation(
@@ -184,15 +179,15 @@ MUTATIONS = (
     ),
     Mutation(
         "a worker that is counted as lost keeps its epoch",
-        ((losses.lose_lease, (("_TAKE_AWAY", "keeping"),)),),
+        ((failures.lose_lease, (("_TAKE_AWAY", "keeping"),)),),
         seed=3,
-        names=(("keeping", losses._TAKE_AWAY.values(lease_epoch=jobs.c.lease_epoch)),),
+        names=(("keeping", failures._TAKE_AWAY.values(lease_epoch=jobs.c.lease_epoch)),),
     ),
     Mutation(
         "a commit of a worker that lost its lease is accepted",
         (
             (
-                commit.commit_result,
+                finalize.commit_result,
                 (
                     (' or job["lease_epoch"] != token.lease_epoch or job["state"] != JobState.RUNNING', ""),
                     (" & (jobs.c.lease_epoch == token.lease_epoch)", ""),
@@ -203,7 +198,12 @@ MUTATIONS = (
     ),
     Mutation(
         "an upload of a worker that lost its lease is intended",
-        ((commit.record_intent, (("_owned(tx, token)", "read_job(tx, token.job_id, lock=True)"),)),),
+        (
+            (
+                publication.record_intent,
+                (("require_lease(tx, token)", "read_job(tx, token.job_id, lock=True)"),),
+            ),
+        ),
         seed=2,
     ),
     Mutation(
@@ -213,7 +213,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a job is settled while a required effect is missing",
-        ((settlement.settle_if_done, (('tx.row(_MISSING, {"of_job": job_id}) is not None', "False"),)),),
+        ((finalize.settle_if_done, (('tx.row(_MISSING, {"of_job": job_id}) is not None', "False"),)),),
         seed=1,
     ),
     Mutation(

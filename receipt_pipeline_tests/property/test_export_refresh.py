@@ -24,8 +24,9 @@ from receipt_pipeline.ledger.effects.retention import forget_diagnostics, record
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.invariants.alerts import AlertFinding
 from receipt_pipeline.ledger.investigations import InvestigationKind
-from receipt_pipeline.ledger.jobs.cancel import cancel_job, expire_job
-from receipt_pipeline.ledger.jobs.checkpoint import record_refused_write
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
+from receipt_pipeline.ledger.jobs.expire import expire_job
+from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
 from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.ledger.submissions import SubmissionState, open_submission, settle_submission
 from receipt_pipeline_tests.builders import (

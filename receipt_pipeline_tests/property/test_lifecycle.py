@@ -23,11 +23,13 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction, open_ledger
-from receipt_pipeline.ledger.jobs.cancel import cancel_job, expire_job, overrun_job
+from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
 from receipt_pipeline.ledger.jobs.claim import AttemptKind, ClaimedJob, claim_job, renew_lease
+from receipt_pipeline.ledger.jobs.expire import expire_job, overrun_job
 from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, release_held, yield_job
-from receipt_pipeline.ledger.jobs.publication import close_without_result, overtake_own_items
+from receipt_pipeline.ledger.jobs.finalize import close_without_result
+from receipt_pipeline.ledger.jobs.publication import overtake_own_items
 from receipt_pipeline.ledger.schema.jobs import items
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (

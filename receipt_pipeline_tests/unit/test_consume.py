@@ -21,7 +21,7 @@ from receipt_pipeline.effects.consume import EventOutcome, consume_due, receive_
 from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.cancel import expire_job
+from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.schema.effects import (
     consumed,
     deliveries,

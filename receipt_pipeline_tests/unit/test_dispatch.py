@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.jobs.waves import beat_wave, close_wave, open_waves, wave_jobs
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.worker.dispatch import Dispatched, dispatch_waves, plan_groups
 from receipt_pipeline_tests.builders import LIMITS, RELEASE, an_accepted_job, claimed
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

@@ -23,8 +23,8 @@ from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.effects.results import read_result
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import resolve_investigation
-from receipt_pipeline.ledger.jobs.checkpoint import record_refused_write
 from receipt_pipeline.ledger.jobs.publication import record_intent
+from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
 from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
 from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger

@@ -13,10 +13,9 @@ from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.reasons import RESULT_RETIRED
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.effects.results import read_result
-from receipt_pipeline.ledger.effects.objects import bury, hold_objects
+from receipt_pipeline.ledger.effects.objects import bury, hold_objects, refused_output_key
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.checkpoint import record_refused_write
-from receipt_pipeline.ledger.jobs.refused_outputs import refused_output_key
+from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
 from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline.reconciliation.retention import expire_diagnostics, expire_results

@@ -8,7 +8,7 @@ import pytest
 
 from receipt_pipeline.core.lifecycle import CloseCause
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.cancel import overrun_job, overrunning_jobs
+from receipt_pipeline.ledger.jobs.expire import overrun_job, overrunning_jobs
 from receipt_pipeline.ledger.jobs.waves import mark_incapable, register_worker, reserve_wave
 from receipt_pipeline.ledger.status import read_status
 from receipt_pipeline.objects.local_store import LocalObjectStore

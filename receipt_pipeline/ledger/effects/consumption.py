@@ -15,10 +15,10 @@ from receipt_pipeline.core.reasons import AUTHORITY_REVOKED, NOT_FOUND, Reason
 from receipt_pipeline.core.reasons import TASK_DONE as TASK_DONE_ALREADY
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.grants import authority_fault
-from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.jobs.finalize import settle_if_done
 from receipt_pipeline.ledger.jobs.quarantine import OPEN, open_quarantines
 from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.effects import consumed, effects, quarantine, review_tasks
 from receipt_pipeline.ledger.schema.jobs import items, jobs
 

@@ -16,7 +16,6 @@ from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import SCAN_RETIRED
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind
-from receipt_pipeline.ledger.jobs.refused_outputs import recorded_refusals
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.open_questions import RECONCILER
 from receipt_pipeline.ledger.schema.effects import (
@@ -27,7 +26,7 @@ from receipt_pipeline.ledger.schema.effects import (
     quarantine,
     tombstones,
 )
-from receipt_pipeline.ledger.schema.jobs import jobs
+from receipt_pipeline.ledger.schema.jobs import jobs, refused_writes
 from receipt_pipeline.ledger.schema.types import UtcMicros
 
 DOOMED = "doomed"
@@ -404,3 +403,37 @@ def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
     listed = sorted(set(keys))
     for start in range(0, len(listed), KEYS_BATCH_MAX):
         yield listed[start : start + KEYS_BATCH_MAX]
+
+
+REFUSED_PREFIX = "set-aside/refused/"
+
+
+_OF_JOBS: sa.BindParameter[Any] = sa.bindparam("of_jobs", expanding=True)
+
+
+_CARRIED = (
+    select(*(refused_writes.c[name] for name in ("job_id", "ordinal", "lease_epoch", "digest")))
+    .where(refused_writes.c.job_id.in_(_OF_JOBS))
+    .where(refused_writes.c.ordinal.is_not(None))
+    .where(refused_writes.c.digest.is_not(None))
+)
+
+
+def refused_output_key(*, job_id: str, ordinal: int, lease_epoch: int, digest: str) -> str:
+    """Return the object key of an item's outcome that a stale worker carried: job, item, epoch and digest."""
+    return f"{REFUSED_PREFIX}{job_id}/{ordinal}-{lease_epoch}-{digest.removeprefix('sha256:')}"
+
+
+def refused_output_keys(tx: LedgerTransaction, job_ids: Collection[str]) -> dict[str, str]:
+    """Return the keys of the outputs whose refusal is recorded, each with its digest; stored or not."""
+    if not job_ids:
+        return {}
+    rows = tx.rows(_CARRIED, {"of_jobs": sorted(job_ids)})
+    return {refused_output_key(**row): str(row["digest"]) for row in rows}
+
+
+def recorded_refusals(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
+    """Return those of the keys under which the output of a recorded refusal is kept."""
+    kept = {key for key in keys if key.startswith(REFUSED_PREFIX)}
+    of_jobs = {key.removeprefix(REFUSED_PREFIX).partition("/")[0] for key in kept}
+    return kept & set(refused_output_keys(tx, of_jobs))

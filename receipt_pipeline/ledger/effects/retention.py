@@ -11,13 +11,12 @@ from sqlalchemy import ColumnElement, exists, or_, select, update
 from receipt_pipeline.core.effects import EffectKind, EffectState
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.reasons import RESULT_RETIRED
-from receipt_pipeline.ledger.effects.objects import bury
+from receipt_pipeline.ledger.effects.objects import bury, refused_output_keys
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import OPEN as QUESTION_OPEN
-from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.jobs.quarantine import OPEN
-from receipt_pipeline.ledger.jobs.refused_outputs import refused_output_keys
 from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.effects import (
     effects,
     investigations,

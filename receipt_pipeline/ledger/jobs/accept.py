@@ -24,9 +24,9 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.core.request import ITEM_SECONDS_MIN, JobLimits, JobRequest, differing_fields
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.releases import resolve_release
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import items, jobs
 
 INSERT_BATCH_MAX = 500

@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, select, update
 
 from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.errors import LeaseLost
@@ -16,9 +16,9 @@ from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import STALE_LEASE
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.claim import limit_reached
-from receipt_pipeline.ledger.jobs.failures import read_job
 from receipt_pipeline.ledger.jobs.quarantine import hold_divergent
 from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import attempts, items, jobs, refused_writes
 
 # What every item costs at least once is built once.
@@ -28,19 +28,29 @@ _OWN_JOB = (
     .where(jobs.c.state == JobState.RUNNING)
     .where(jobs.c.lease_epoch == bindparam("of_epoch"))
 )
+
+
 _ATTEMPT = (
     update(attempts)
     .where(attempts.c.job_id == bindparam("of_job"))
     .where(attempts.c.lease_epoch == bindparam("of_epoch"))
 )
+
+
 _COUNT_INVOCATIONS = _ATTEMPT.values(invocations=attempts.c.invocations + bindparam("more"))
+
+
 _UNFINISHED = (
     update(items)
     .where(items.c.job_id == bindparam("of_job"))
     .where(items.c.ordinal == bindparam("of_ordinal"))
     .where(items.c.item_class.is_(None))
 )
+
+
 _FINISH = _UNFINISHED.values(invocations=items.c.invocations + bindparam("more"))
+
+
 _OTHER_OUTCOME = (
     select(refused_writes.c.digest)
     .where(refused_writes.c.job_id == bindparam("of_job"))
@@ -167,39 +177,6 @@ def _diverges(tx: LedgerTransaction, job_id: str, finished: FinishedItem) -> boo
     """Tell whether a lost attempt tried to write another outcome for this item."""
     of_item = {"of_job": job_id, "of_ordinal": finished.ordinal}
     return tx.row(_OTHER_OUTCOME, of_item | {"known": finished.outcome.outcome_digest}) is not None
-
-
-def record_refused_write(
-    tx: LedgerTransaction,
-    token: FencingToken,
-    *,
-    write_kind: str,
-    ordinal: int | None = None,
-    digest: str | None = None,
-) -> None:
-    """Keep the evidence of a stale worker's write: what it was, and the digest it carried."""
-    job = read_job(tx, token.job_id)
-    assert job is not None
-    tx.execute(
-        insert(refused_writes).values(
-            job_id=token.job_id,
-            lease_epoch=token.lease_epoch,
-            current_epoch=job["lease_epoch"],
-            write_kind=write_kind,
-            ordinal=ordinal,
-            digest=digest,
-            refused_at=tx.now(),
-        )
-    )
-    append_event(
-        tx,
-        EventKind.WRITE_REFUSED,
-        job_id=token.job_id,
-        lease_epoch=token.lease_epoch,
-        write_kind=write_kind,
-        ordinal=ordinal,
-        digest=digest,
-    )
 
 
 def record_attempt_facts(tx: LedgerTransaction, token: FencingToken, facts: dict[str, Any]) -> None:

@@ -24,10 +24,11 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
-from receipt_pipeline.ledger.jobs.cancel import expire_job, overtake_job
-from receipt_pipeline.ledger.jobs.failures import hold_for_reconciliation, lose_lease, read_job
+from receipt_pipeline.ledger.jobs.expire import expire_job, overtake_job
+from receipt_pipeline.ledger.jobs.failures import hold_for_reconciliation, lose_lease
 from receipt_pipeline.ledger.jobs.finalize import close_attempt
 from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import attempts, items, jobs
 
 

@@ -16,7 +16,6 @@ from receipt_pipeline.core.attempts import (
     FencingToken,
     retry_delay_s,
 )
-from receipt_pipeline.core.effects import EffectKind, EffectState
 from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.items import KEPT_CLASSES, ItemClass
 from receipt_pipeline.core.lifecycle import HELD_PHASES, CloseCause, JobState, Phase
@@ -31,7 +30,6 @@ from receipt_pipeline.core.reasons import (
     Reason,
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.invariants.records import is_terminal
 from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
 from receipt_pipeline.ledger.jobs.finalize import (
     close_attempt,
@@ -41,31 +39,36 @@ from receipt_pipeline.ledger.jobs.finalize import (
     write_terminal,
 )
 from receipt_pipeline.ledger.journal import EventKind, append_event
-from receipt_pipeline.ledger.schema.effects import effects
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import items, jobs
 
 # With these the result certainly stands nowhere: nothing is left to look up (R100).
 PUBLICATION_FAILURES = frozenset({UPLOAD_FAILED, RESULT_MISMATCH})
 
+
 # A rejected item, a quarantine and a yield have writes of their own.
 _NO_FAILURE_OF_AN_ATTEMPT = frozenset({FailureClass.VALIDATION, FailureClass.DIVERGENT, FailureClass.YIELDED})
 
 
-# Built once: most transactions begin with one of them. Not FOR UPDATE: rows that refer to the job are
-# written before its lock is asked for, and two transactions that did so would wait for each other.
-_READ_JOB = select(jobs).where(jobs.c.job_id == bindparam("wanted"))
-_LOCK_JOB = _READ_JOB.with_for_update(key_share=True)
-
-
 _OF_JOB = update(jobs).where(jobs.c.job_id == bindparam("of_job"))
+
+
 _SET_FREE = _OF_JOB.where(jobs.c.state == JobState.RUNNING).where(
     jobs.c.lease_epoch == bindparam("seen_epoch")
 )
+
+
 _RELEASE = _SET_FREE.values(lease_epoch=jobs.c.lease_epoch + 1)
+
+
 _TAKE_AWAY = _RELEASE.where(jobs.c.lease_owner.is_not(None)).where(
     jobs.c.lease_expires_at <= bindparam("now")
 )
+
+
 _FREE: dict[str, Any] = {"lease_owner": None, "lease_expires_at": None, "wave_id": None}
+
+
 _BEGUN = (
     select(items)
     .where(items.c.job_id == bindparam("of_job"))
@@ -73,17 +76,14 @@ _BEGUN = (
     .where(items.c.begun_epoch == bindparam("of_epoch"))
     .order_by(items.c.ordinal)
 )
+
+
 _UNFINISHED_ITEM = (
     update(items)
     .where(items.c.job_id == bindparam("of_job"))
     .where(items.c.ordinal == bindparam("of_ordinal"))
     .where(items.c.item_class.is_(None))
 )
-
-
-def read_job(tx: LedgerTransaction, job_id: str, *, lock: bool = False) -> dict[str, Any] | None:
-    """Return the job's row, locked for this transaction where the database locks rows."""
-    return tx.row(_LOCK_JOB if lock else _READ_JOB, {"wanted": job_id})
 
 
 def fail_attempt(
@@ -319,10 +319,9 @@ def close_for_identity(tx: LedgerTransaction, job_id: str, *, reason: Reason, li
     return write_terminal(tx, job=job, guard=guard, cause=CloseCause.IDENTITY, reason=reason, limits=limits)
 
 
-UNDECIDED = (EffectState.INTENDED, EffectState.UNKNOWN)
-
-
 _AT_MOST = bindparam("at_most", type_=Integer())
+
+
 _RECONCILING = (
     select(jobs.c.job_id, jobs.c.lease_epoch)
     .where(jobs.c.state == JobState.RUNNING)
@@ -331,29 +330,11 @@ _RECONCILING = (
     .order_by(jobs.c.latest_seq)
     .limit(_AT_MOST)
 )
-_IS_HELD = (jobs.c.state == JobState.RUNNING) & (jobs.c.phase == Phase.RECONCILING)
-_UNDECIDED_UPLOADS = (
-    select(effects, is_terminal().label("closed"))
-    .join(jobs, jobs.c.job_id == effects.c.job_id)
-    .where(effects.c.kind == EffectKind.RESULT_OBJECT)
-    .where(effects.c.state.in_(UNDECIDED))
-    .where(_IS_HELD | is_terminal())
-    .order_by(effects.c.intended_at, effects.c.effect_id)
-    .limit(_AT_MOST)
-)
 
 
 def reconciling_jobs(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
     """Return the jobs in phase `reconciling`, longest held first: id and epoch."""
     return tx.rows(_RECONCILING, {"at_most": at_most})
-
-
-def undecided_uploads(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
-    """Return uploads that may or may not have happened and that no worker will look up.
-
-    Those are intents of jobs that are held, and of jobs that closed without naming them.
-    """
-    return tx.rows(_UNDECIDED_UPLOADS, {"at_most": at_most})
 
 
 def release_held(
@@ -390,3 +371,18 @@ def release_held(
     if written.rowcount == 1:
         append_event(tx, EventKind.CLOSING, job_id=job_id, cause="effect_known", granted=granted or None)
     return written.rowcount == 1
+
+
+_EXPIRED_LEASES = (
+    select(jobs.c.job_id, jobs.c.lease_epoch)
+    .where(jobs.c.state == JobState.RUNNING)
+    .where(jobs.c.lease_owner.is_not(None))
+    .where(jobs.c.lease_expires_at <= bindparam("now"))
+    .order_by(jobs.c.lease_expires_at)
+    .limit(_AT_MOST)
+)
+
+
+def expired_leases(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
+    """Return running jobs whose lease ended without a release."""
+    return tx.rows(_EXPIRED_LEASES, {"now": tx.now(), "at_most": at_most})

@@ -1,4 +1,4 @@
-"""Write the terminal record and its effects."""
+"""Write the terminal record and its effects, with a verified result or without."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import bindparam, insert, select, update
 
-from receipt_pipeline.core.attempts import AttemptOutcome
+from receipt_pipeline.core.attempts import AttemptOutcome, FencingToken
 from receipt_pipeline.core.completion import COMPLETION_CONTRACTS
 from receipt_pipeline.core.effects import EffectDemand, EffectKind, EffectState
+from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.items import ItemClass, balances, count_classes
 from receipt_pipeline.core.lifecycle import CloseCause, JobState, Phase, TerminalClass, terminal_outcome
 from receipt_pipeline.core.limits import Limits
@@ -25,12 +26,14 @@ from receipt_pipeline.core.reasons import (
     PROCESSING_TIMEOUT,
     QUEUE_AGE_REACHED,
     REASONS,
+    STALE_LEASE,
     UPLOAD_FAILED,
     Reason,
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind, open_investigation
 from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.effects import effects, investigations, outbox
 from receipt_pipeline.ledger.schema.jobs import attempts, items, jobs
 
@@ -59,12 +62,22 @@ _COUNT_CLASSES = (
     .where(items.c.job_id == bindparam("of_job"))
     .group_by(items.c.item_class)
 )
+
+
 _WITHOUT_CLASS = (
     update(items).where(items.c.job_id == bindparam("of_job")).where(items.c.item_class.is_(None))
 )
+
+
 _WAS_BEGUN = sa.or_(items.c.begun_epoch.is_not(None), items.c.losses > 0)
+
+
 _SETTLE_BEGUN = _WITHOUT_CLASS.where(_WAS_BEGUN)
+
+
 _SETTLE_WAITING = _WITHOUT_CLASS.where(sa.not_(_WAS_BEGUN))
+
+
 _OPEN_UPLOADS = (
     update(effects)
     .where(effects.c.job_id == bindparam("of_job"))
@@ -72,6 +85,8 @@ _OPEN_UPLOADS = (
     .where(effects.c.idempotency_key != bindparam("but"))
     .where(effects.c.state.in_([EffectState.INTENDED, EffectState.UNKNOWN]))
 )
+
+
 _OPEN_ATTEMPT = (
     update(attempts)
     .where(attempts.c.job_id == bindparam("of_job"))
@@ -378,6 +393,8 @@ _MISSING = (
     .where(effects.c.kind != EffectKind.RESULT_OBJECT)
     .where(effects.c.state.not_in([EffectState.COMMITTED, EffectState.ABANDONED]))
 )
+
+
 _SETTLE = (
     update(jobs)
     .where(jobs.c.job_id == bindparam("of_job"))
@@ -394,3 +411,80 @@ def settle_if_done(tx: LedgerTransaction, job_id: str) -> bool:
         append_event(tx, EventKind.SETTLED, job_id=job_id)
         return True
     return False
+
+
+_COMMIT_UPLOAD = (
+    update(effects)
+    .where(effects.c.idempotency_key == bindparam("of_key"))
+    .where(effects.c.expected_digest == bindparam("of_digest"))
+)
+
+
+def require_lease(tx: LedgerTransaction, token: FencingToken) -> dict[str, Any]:
+    """Return the locked row of a running job. Raises LeaseLost: a later epoch holds it, or it is closed."""
+    job = read_job(tx, token.job_id, lock=True)
+    if job is None or job["state"] != JobState.RUNNING or job["lease_epoch"] != token.lease_epoch:
+        raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
+    return job
+
+
+def commit_result(
+    tx: LedgerTransaction, token: FencingToken, result: VerifiedResult, *, limits: Limits
+) -> None:
+    """Close the job on its verified object and record its effects in the caller's transaction.
+
+    Committing the same result again under the same token changes nothing.
+
+    Raises:
+        LeaseLost: a later epoch holds the job; the caller rolls back.
+    """
+    job = read_job(tx, token.job_id, lock=True)
+    if job is not None and _is_replay(job, token, result):
+        return
+    guard = (jobs.c.state == JobState.RUNNING) & (jobs.c.lease_epoch == token.lease_epoch)
+    cause = CloseCause(job["close_cause"]) if job and job["close_cause"] else CloseCause.FINISHED
+    if job is None or job["lease_epoch"] != token.lease_epoch or job["state"] != JobState.RUNNING:
+        raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
+    if not write_terminal(tx, job=job, guard=guard, cause=cause, result=result, limits=limits):
+        raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
+    now = tx.now()
+    committed = tx.execute(
+        _COMMIT_UPLOAD,
+        {
+            "of_key": result.key,
+            "of_digest": result.digest,
+            "state": EffectState.COMMITTED,
+            "provider_reference": result.digest,
+            "committed_at": now,
+            "updated_at": now,
+            "reason_code": "",
+        },
+    )
+    assert committed.rowcount == 1, "an upload has its intent row before it starts"
+    close_attempt(
+        tx,
+        token.job_id,
+        lease_epoch=token.lease_epoch,
+        outcome=AttemptOutcome.COMMITTED,
+        output_digest=result.digest,
+    )
+
+
+def _is_replay(job: dict[str, Any], token: FencingToken, result: VerifiedResult) -> bool:
+    written = (job["state"], job["lease_epoch"], job["result_digest"], job["result_key"])
+    return written == (JobState.SUCCEEDED, token.lease_epoch, result.digest, result.key)
+
+
+def close_without_result(tx: LedgerTransaction, token: FencingToken, *, limits: Limits) -> None:
+    """Close a job that kept no item: all rejected, overtaken or exhausted. No object is published.
+
+    Raises:
+        LeaseLost: a later epoch holds the job.
+    """
+    job = require_lease(tx, token)
+    cause = CloseCause(job["close_cause"]) if job["close_cause"] else CloseCause.FINISHED
+    guard = (jobs.c.state == JobState.RUNNING) & (jobs.c.lease_epoch == token.lease_epoch)
+    reason = REASONS.get(job["reason_code"])
+    closed = write_terminal(tx, job=job, guard=guard, cause=cause, reason=reason, limits=limits)
+    assert closed, "the row was locked"
+    close_attempt(tx, token.job_id, lease_epoch=token.lease_epoch, outcome=AttemptOutcome.COMMITTED)

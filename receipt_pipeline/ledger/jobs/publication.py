@@ -1,21 +1,25 @@
-"""Upload intent, upload state and commit of a result."""
+"""Upload intent and upload state of a result."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import Integer, bindparam, insert, select, update
 
-from receipt_pipeline.core.attempts import AttemptOutcome, FencingToken
+from receipt_pipeline.core.attempts import (
+    FencingToken,
+)
 from receipt_pipeline.core.effects import EFFECT_TRANSITIONS, EffectKind, EffectState
-from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.lifecycle import CloseCause, JobState, Phase
 from receipt_pipeline.core.limits import Limits
-from receipt_pipeline.core.reasons import REASONS, STALE_LEASE, Reason
+from receipt_pipeline.core.reasons import (
+    Reason,
+)
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.jobs.cancel import overtake_items
-from receipt_pipeline.ledger.jobs.failures import begin_closing, read_job
-from receipt_pipeline.ledger.jobs.finalize import VerifiedResult, close_attempt, write_terminal
+from receipt_pipeline.ledger.invariants.records import is_terminal
+from receipt_pipeline.ledger.jobs.expire import overtake_items
+from receipt_pipeline.ledger.jobs.failures import begin_closing
+from receipt_pipeline.ledger.jobs.finalize import require_lease
 from receipt_pipeline.ledger.jobs.quarantine import hold_divergent
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.schema.effects import effects
@@ -23,20 +27,21 @@ from receipt_pipeline.ledger.schema.jobs import jobs
 
 # Built once, as every publication needs them.
 _UPLOAD = select(effects).where(effects.c.idempotency_key == bindparam("of_key"))
-_COMMIT_UPLOAD = (
-    update(effects)
-    .where(effects.c.idempotency_key == bindparam("of_key"))
-    .where(effects.c.expected_digest == bindparam("of_digest"))
-)
+
+
 _UPLOADS = (
     select(effects)
     .where(effects.c.job_id == bindparam("of_job"))
     .where(effects.c.kind == EffectKind.RESULT_OBJECT)
     .order_by(effects.c.lease_epoch.desc())
 )
+
+
 _OTHER_UPLOADS = _UPLOADS.where(effects.c.expected_digest != bindparam("other_than")).with_only_columns(
     effects.c.expected_digest, effects.c.lease_epoch
 )
+
+
 _NOT_PUBLISHING = (
     update(jobs)
     .where(jobs.c.job_id == bindparam("of_job"))
@@ -45,16 +50,9 @@ _NOT_PUBLISHING = (
 )
 
 
-def _owned(tx: LedgerTransaction, token: FencingToken) -> dict[str, Any]:
-    job = read_job(tx, token.job_id, lock=True)
-    if job is None or job["state"] != JobState.RUNNING or job["lease_epoch"] != token.lease_epoch:
-        raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
-    return job
-
-
 def overtake_own_items(tx: LedgerTransaction, token: FencingToken, *, cause: CloseCause) -> None:
     """Class what a limit overtook, under the worker's own lease, before it closes the job."""
-    _owned(tx, token)
+    require_lease(tx, token)
     overtake_items(tx, token.job_id)
     begin_closing(tx, token.job_id, cause=cause)
 
@@ -76,7 +74,7 @@ def record_intent(
     Raises:
         LeaseLost: a later epoch holds the job.
     """
-    job = _owned(tx, token)
+    job = require_lease(tx, token)
     now = tx.now()
     earlier = tx.rows(_OTHER_UPLOADS, {"of_job": token.job_id, "other_than": digest})
     if earlier and job["close_cause"] is None:
@@ -154,63 +152,29 @@ def uploads_of(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:
     return tx.rows(_UPLOADS, {"of_job": job_id})
 
 
-def commit_result(
-    tx: LedgerTransaction, token: FencingToken, result: VerifiedResult, *, limits: Limits
-) -> None:
-    """Close the job on its verified object and record its effects in the caller's transaction.
+_AT_MOST = bindparam("at_most", type_=Integer())
 
-    Committing the same result again under the same token changes nothing.
 
-    Raises:
-        LeaseLost: a later epoch holds the job; the caller rolls back.
+UNDECIDED = (EffectState.INTENDED, EffectState.UNKNOWN)
+
+
+_IS_HELD = (jobs.c.state == JobState.RUNNING) & (jobs.c.phase == Phase.RECONCILING)
+
+
+_UNDECIDED_UPLOADS = (
+    select(effects, is_terminal().label("closed"))
+    .join(jobs, jobs.c.job_id == effects.c.job_id)
+    .where(effects.c.kind == EffectKind.RESULT_OBJECT)
+    .where(effects.c.state.in_(UNDECIDED))
+    .where(_IS_HELD | is_terminal())
+    .order_by(effects.c.intended_at, effects.c.effect_id)
+    .limit(_AT_MOST)
+)
+
+
+def undecided_uploads(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
+    """Return uploads that may or may not have happened and that no worker will look up.
+
+    Those are intents of jobs that are held, and of jobs that closed without naming them.
     """
-    job = read_job(tx, token.job_id, lock=True)
-    if job is not None and _is_replay(job, token, result):
-        return
-    guard = (jobs.c.state == JobState.RUNNING) & (jobs.c.lease_epoch == token.lease_epoch)
-    cause = CloseCause(job["close_cause"]) if job and job["close_cause"] else CloseCause.FINISHED
-    if job is None or job["lease_epoch"] != token.lease_epoch or job["state"] != JobState.RUNNING:
-        raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
-    if not write_terminal(tx, job=job, guard=guard, cause=cause, result=result, limits=limits):
-        raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
-    now = tx.now()
-    committed = tx.execute(
-        _COMMIT_UPLOAD,
-        {
-            "of_key": result.key,
-            "of_digest": result.digest,
-            "state": EffectState.COMMITTED,
-            "provider_reference": result.digest,
-            "committed_at": now,
-            "updated_at": now,
-            "reason_code": "",
-        },
-    )
-    assert committed.rowcount == 1, "an upload has its intent row before it starts"
-    close_attempt(
-        tx,
-        token.job_id,
-        lease_epoch=token.lease_epoch,
-        outcome=AttemptOutcome.COMMITTED,
-        output_digest=result.digest,
-    )
-
-
-def _is_replay(job: dict[str, Any], token: FencingToken, result: VerifiedResult) -> bool:
-    written = (job["state"], job["lease_epoch"], job["result_digest"], job["result_key"])
-    return written == (JobState.SUCCEEDED, token.lease_epoch, result.digest, result.key)
-
-
-def close_without_result(tx: LedgerTransaction, token: FencingToken, *, limits: Limits) -> None:
-    """Close a job that kept no item: all rejected, overtaken or exhausted. No object is published.
-
-    Raises:
-        LeaseLost: a later epoch holds the job.
-    """
-    job = _owned(tx, token)
-    cause = CloseCause(job["close_cause"]) if job["close_cause"] else CloseCause.FINISHED
-    guard = (jobs.c.state == JobState.RUNNING) & (jobs.c.lease_epoch == token.lease_epoch)
-    reason = REASONS.get(job["reason_code"])
-    closed = write_terminal(tx, job=job, guard=guard, cause=cause, reason=reason, limits=limits)
-    assert closed, "the row was locked"
-    close_attempt(tx, token.job_id, lease_epoch=token.lease_epoch, outcome=AttemptOutcome.COMMITTED)
+    return tx.rows(_UNDECIDED_UPLOADS, {"at_most": at_most})

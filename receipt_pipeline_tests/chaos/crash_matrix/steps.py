@@ -23,8 +23,9 @@ from receipt_pipeline.drill import hands
 from receipt_pipeline.drill.failure_plan import Plan, read_plan
 from receipt_pipeline.drill.sandbox import ScriptedReader
 from receipt_pipeline.ledger.effects.retention import due_results
-from receipt_pipeline.ledger.jobs.cancel import expired_leases, overdue_job_ids
-from receipt_pipeline.ledger.jobs.checkpoint import record_refused_write
+from receipt_pipeline.ledger.jobs.expire import overdue_job_ids
+from receipt_pipeline.ledger.jobs.failures import expired_leases
+from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
 from receipt_pipeline.ledger.jobs.waves import open_waves
 from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.settings import read_settings

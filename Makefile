@@ -2,12 +2,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test concurrency check lint matrix bench bench-accounting requirements evaluate lock
+.PHONY: help setup demo up test concurrency check lint matrix simulate bench bench-accounting requirements evaluate lock
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.done
 WORKERS ?= 2
+ARGS ?=
 RESULTS := .test-results.json
 
 help: ## show the targets
@@ -39,8 +40,11 @@ lint: $(READY) ## the part of check that is no test: format, lint, types, import
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-matrix: $(READY) ## play the crash matrix on SQLite and on a PostgreSQL server of its own
-	@$(BIN)/python -m receipt_pipeline_tests.chaos.matrix_on_both
+matrix: $(READY) ## play the crash matrix on SQLite and PostgreSQL and update docs/invariants.md; ARGS="--all --json" plays SQLite
+	@$(BIN)/python -m receipt_pipeline_tests.chaos.matrix $(ARGS)
+
+simulate: $(READY) ## simulate 1,000 seeds and check every invariant; ARGS="--seeds N" or ARGS="--seed S"
+	@$(BIN)/python -m receipt_pipeline_tests.chaos.simulate $(ARGS)
 
 bench: $(READY) ## print the performance ratios of this machine
 	@$(BIN)/python -m benchmarks

@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from receipt_pipeline_tests.chaos.crash_matrix.cells import Cell, CellFault
-from receipt_pipeline_tests.chaos.crash_matrix.homes import CellLedgers, PostgresLedgers, SqliteLedgers
-from receipt_pipeline_tests.chaos.crash_matrix.matrix import run_cells
+from receipt_pipeline_tests.chaos.crash_matrix.instances import CellLedgers, PostgresLedgers, SqliteLedgers
+from receipt_pipeline_tests.chaos.matrix import run_cells
 from receipt_pipeline_tests.postgres_server import PostgresServer
 
 Chosen = Sequence[tuple[str, CellFault]]
@@ -28,9 +28,9 @@ def ledgers_for(name: str, request: pytest.FixtureRequest) -> CellLedgers:
 def play(chosen: Chosen, ledgers: CellLedgers) -> Lines:
     """Play the cells and return their lines by boundary and fault."""
     cells = [Cell(boundary, fault, ledgers.name) for boundary, fault in chosen]
-    lines = run_cells(cells, ledgers, told=_tell_nobody)
+    lines = run_cells(cells, ledgers, progress=_ignore_progress)
     return {(line["boundary"], line["fault"]): line for line in lines}
 
 
-def _tell_nobody(line: dict[str, Any], done: int, of: int) -> None:
+def _ignore_progress(line: dict[str, Any], done: int, of: int) -> None:
     """The tests look at the lines themselves."""

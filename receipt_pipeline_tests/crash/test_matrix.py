@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from receipt_pipeline_tests.chaos.crash_matrix.cells import CellFault, cells_of
-from receipt_pipeline_tests.chaos.crash_matrix.homes import SqliteLedgers
-from receipt_pipeline_tests.chaos.crash_matrix.matrix import run_cells
+from receipt_pipeline_tests.chaos.crash_matrix.instances import SqliteLedgers
+from receipt_pipeline_tests.chaos.matrix import run_cells
 from receipt_pipeline_tests.crash.matrix_stage import Lines, ledgers_for, play
 
 # Claim, checkpoint, external call, domain commit with its outbox rows and the terminal record, the
@@ -136,6 +136,6 @@ def test_who_interrupts_the_matrix_waits_for_nothing_and_leaves_no_process() -> 
 
     before = set(psutil.Process().children(recursive=True))
     with pytest.raises(KeyboardInterrupt):
-        run_cells(cells_of(["takeover"], ledger="sqlite"), SqliteLedgers(), told=interrupt)
+        run_cells(cells_of(["takeover"], ledger="sqlite"), SqliteLedgers(), progress=interrupt)
     assert time.monotonic() - interrupted[0] < INTERRUPTED_S_MAX
     assert set(psutil.Process().children(recursive=True)) - before == set()

@@ -20,8 +20,8 @@ from receipt_pipeline.ledger.jobs.claim import ClaimedJob, claim_job
 from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.settings import read_settings
 from receipt_pipeline_tests.chaos.crash_matrix.scenarios import MATRIX_LIMITS
-from receipt_pipeline_tests.chaos.crash_matrix.steps import Order, work_order
-from receipt_pipeline_tests.chaos.crash_matrix.verify import judge, note_outcomes
+from receipt_pipeline_tests.chaos.crash_matrix.steps import StepOrder, run_step_order
+from receipt_pipeline_tests.chaos.crash_matrix.verify import note_outcomes, verify
 
 LIMITS = MATRIX_LIMITS | {"RECEIPTS_LIMIT_LEASE_TTL_S": "60", "RECEIPTS_LIMIT_RETRY_BASE_S": "0.05"}
 
@@ -47,8 +47,10 @@ class Story:
     def play(self, *steps: str, plan: str = "") -> None:
         """Play steps, all under one plan."""
         for step in steps:
-            work_order(
-                Order(step, str(self.folder), self.environment, plan, facts={"items": 2, "job_limits": {}})
+            run_step_order(
+                StepOrder(
+                    step, str(self.folder), self.environment, plan, facts={"items": 2, "job_limits": {}}
+                )
             )
         remove_plan()
 
@@ -59,7 +61,7 @@ class Story:
 
     def judged(self, services: Services | None = None) -> tuple[str, str]:
         """Return the verdict and everything that was found."""
-        found = judge(services or self.services, self.folder)
+        found = verify(services or self.services, self.folder)
         return found["verdict"], "; ".join([*found["faults"], found["ending"]])
 
 
@@ -80,7 +82,7 @@ def postgres_or_sqlite(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def settled(story: Story) -> Story:
     """A home whose one job has succeeded, was notified of and consumed."""
-    story.play("submit", "rounds")
+    story.play("submit", "passes")
     return story
 
 
@@ -170,7 +172,7 @@ def test_a_reconciliation_that_goes_on_changing_something_is_broken(settled: Sto
 @pytest.mark.requirement("R154")
 def test_a_delayed_delivery_arrives_later_and_once(story: Story) -> None:
     dropped = plan_text(PlannedFault("outbox_send.drop", Fault.ALTER, times=2))
-    story.play("submit", "rounds", plan=dropped)
+    story.play("submit", "passes", plan=dropped)
     status = story.services.status(story.job_id)
     assert (status["notifications"]["delivered"], status["notifications"]["dropped"] > 0) == (1, True)
     assert story.judged() == ("converged", "committed → succeeded/complete")
@@ -187,7 +189,7 @@ def test_a_duplicate_message_makes_no_second_task(settled: Story) -> None:
 @pytest.mark.requirement("R154")
 def test_exhausted_retries_end_in_a_terminal_record(story: Story) -> None:
     refused = plan_text(PlannedFault("upload.before", Fault.ERROR, times=1_000))
-    story.play("submit", "rounds", plan=refused)
+    story.play("submit", "passes", plan=refused)
     verdict, found = story.judged()
     assert (verdict, found.rpartition(" → ")[2]) == ("converged", "failed/dependency_failed")
     with story.services.ledger.reading() as tx:

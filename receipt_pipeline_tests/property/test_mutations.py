@@ -7,7 +7,7 @@ import re
 import pytest
 
 from receipt_pipeline_tests.chaos.oracle.records import INVARIANTS
-from receipt_pipeline_tests.chaos.simulator.search import this_process_bench
+from receipt_pipeline_tests.chaos.simulate import process_database
 from receipt_pipeline_tests.chaos.simulator.seed import simulate_seed
 from receipt_pipeline_tests.property.mutations import MUTATIONS, Mutation, installed
 from receipt_pipeline_tests.suite_results import PROJECT
@@ -17,12 +17,12 @@ FURTHER_SEEDS = 24
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_deliberate_defect_breaks_an_invariant(mutation: Mutation) -> None:
-    bench = this_process_bench()
+    database = process_database()
     found: set[str] = set()
     with installed(mutation):
         # The recorded seed comes first; the seeds from 0 on, where a change of the product has moved it.
         for seed in (mutation.seed, *range(FURTHER_SEEDS)):
-            found |= {violation.invariant for violation in simulate_seed(bench, seed).violations}
+            found |= {violation.invariant for violation in simulate_seed(database, seed).violations}
             if found:
                 break
     assert found

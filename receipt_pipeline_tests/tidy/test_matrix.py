@@ -6,9 +6,7 @@ import json
 import re
 
 import pytest
-from typer.testing import CliRunner
 
-from receipt_pipeline.cli.main import app
 from receipt_pipeline.core.failure_points import BOUNDARIES, POINTS
 from receipt_pipeline_tests.chaos.crash_matrix.cells import (
     DAGSTER_SAMPLE,
@@ -20,9 +18,9 @@ from receipt_pipeline_tests.chaos.crash_matrix.cells import (
     why_not,
 )
 from receipt_pipeline_tests.chaos.crash_matrix.runner import PLAYED
-from receipt_pipeline_tests.chaos.crash_matrix.scenarios import STORIES
+from receipt_pipeline_tests.chaos.crash_matrix.scenarios import SCENARIOS
 from receipt_pipeline_tests.chaos.crash_matrix.steps import STEPS
-from receipt_pipeline_tests.chaos.matrix_on_both import BEGINS, ENDS, PAGE
+from receipt_pipeline_tests.chaos.matrix import BEGINS, ENDS, PAGE, main
 from receipt_pipeline_tests.tidy.tracked import text_of
 
 
@@ -34,16 +32,16 @@ def test_the_matrix_is_the_cross_product_of_the_code_s_boundaries_and_every_faul
     assert len(cells) == len(crossed)
 
 
-def test_every_boundary_has_a_story_of_steps_that_exist() -> None:
-    assert set(STORIES) == set(BOUNDARIES)
+def test_every_boundary_has_a_scenario_of_steps_that_exist() -> None:
+    assert set(SCENARIOS) == set(BOUNDARIES)
     used = {
         step
-        for story in STORIES.values()
+        for scenario in SCENARIOS.values()
         for step in (
-            story.under_fault,
-            story.twice,
-            *filter(None, (story.again,)),
-            *(arranged.step for arranged in story.arranged),
+            scenario.faulted_step,
+            scenario.duplicate_step,
+            *filter(None, (scenario.repeated_step,)),
+            *(prepared.step for prepared in scenario.prepared),
         )
     }
     assert used - set(STEPS) == set()
@@ -71,8 +69,9 @@ def test_ten_cells_that_apply_go_through_dagster() -> None:
     assert [cell for cell in DAGSTER_SAMPLE if why_not(*cell)] == []
 
 
-def test_the_command_lists_what_the_code_marks() -> None:
-    answer = json.loads(CliRunner().invoke(app, ["inject", "--list", "--json"]).stdout)
+def test_the_command_lists_what_the_code_marks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
     assert [row["boundary"] for row in answer["boundaries"]] == list(BOUNDARIES)
     assert {point for row in answer["boundaries"] for point in row["points"]} == POINTS
     assert set(answer["faults"]) == {fault.value for fault in CellFault}

@@ -29,12 +29,12 @@ class CellFault(StrEnum):
 MEANINGS: dict[CellFault, str] = {
     CellFault.KILL_BEFORE: "SIGKILL right before the boundary",
     CellFault.KILL_AFTER: "SIGKILL right after it",
-    CellFault.ERROR: "an error before it, and another one after it when the step is tried again",
-    CellFault.HANG: "the process and its heartbeats stand still; it is ended after all others are done",
-    CellFault.STALL: "the process stands still while its heartbeats go on; its watchdog ends it",
-    CellFault.DUPLICATE_DELIVERY: "the same order is handed to a second process while the first stands there",
-    CellFault.LEASE_THEFT: "the process is held up until another has taken its job over and closed it",
-    CellFault.CANCELLATION: "the caller cancels the job while the process stands there",
+    CellFault.ERROR: "an error before it, and another one after it when the step is repeated",
+    CellFault.HANG: "the process and its heartbeats stop; it is ended after all others are done",
+    CellFault.STALL: "the process stops while its heartbeats continue; its watchdog ends it",
+    CellFault.DUPLICATE_DELIVERY: "a second process gets the same order while the first waits there",
+    CellFault.LEASE_THEFT: "the process waits until another has taken over its job and closed it",
+    CellFault.CANCELLATION: "the caller cancels the job while the process waits there",
 }
 
 
@@ -47,7 +47,7 @@ class Verdict(StrEnum):
     NOT_APPLICABLE = "not_applicable"
 
 
-# Between claim and release: here a worker holds a lease, beats, and is watched.
+# Between claim and release a worker holds a lease, sends heartbeats, and has a watchdog.
 UNDER_LEASE = frozenset(
     {"claim", "begin", "model", "checkpoint", "intent", "upload", "read_back", "commit", "yield"}
 )
@@ -62,7 +62,7 @@ _PLANNED: dict[CellFault, Fault] = {
     CellFault.CANCELLATION: Fault.STALL,
 }
 _AFTER = frozenset({CellFault.KILL_AFTER, CellFault.HANG})
-# Before a claim there is no lease to lose, before an acceptance no job to cancel.
+# Before a claim there is no lease to lose; before an acceptance there is no job to cancel.
 _ONLY_AFTER = frozenset(
     {
         ("claim", CellFault.STALL),
@@ -76,7 +76,7 @@ _ONLY_AFTER = frozenset(
 class Cell:
     """One boundary under one fault on one ledger.
 
-    `through` is what the work goes through: `services`, called in processes of the matrix, or
+    `through` is how the work is executed: `services`, called in processes of the matrix, or
     `dagster`, the real sensors and a Dagster run per wave.
     """
 
@@ -87,7 +87,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Return the cell's name for people and folders."""
+        """Return the cell's name, also the name of its folder."""
         return f"{self.boundary}-{self.fault}-{self.through}"
 
     @property
@@ -113,11 +113,11 @@ def points_of(boundary: str, fault: CellFault) -> tuple[str, ...]:
 def why_not(boundary: str, fault: CellFault) -> str:
     """Return the rule by which a fault cannot happen at a boundary, "" where it can."""
     if fault is CellFault.LEASE_THEFT and boundary not in UNDER_LEASE:
-        return "no lease is held at this boundary, so that none can be taken away"
+        return "no lease is held at this boundary, so none can be stolen"
     if fault is CellFault.STALL and boundary not in UNDER_LEASE:
-        return "nothing beats at this boundary, so that standing still is the fault `hang`"
+        return "no heartbeat runs at this boundary, so a stopped process is the fault `hang`"
     if fault is CellFault.CANCELLATION and boundary == "hold":
-        return "no job exists at this boundary yet, so that there is nothing to cancel"
+        return "no job exists at this boundary yet, so there is nothing to cancel"
     return ""
 
 
@@ -131,7 +131,7 @@ def all_cells(*, ledger: str) -> tuple[Cell, ...]:
     return cells_of(BOUNDARIES, ledger=ledger)
 
 
-# One wave's run in a process of Dagster's own, for ten cells that stand for the others.
+# One wave's run in a process of Dagster's own: a sample of ten cells.
 DAGSTER_SAMPLE: tuple[tuple[str, CellFault], ...] = (
     ("claim", CellFault.KILL_BEFORE),
     ("claim", CellFault.KILL_AFTER),

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from receipt_pipeline_tests.chaos.crash_matrix.steps import Order
+from receipt_pipeline_tests.chaos.crash_matrix.steps import StepOrder
 
-# One thread in the template: a fork takes only the thread along that forks.
+# One thread in the template: a fork copies only the thread that forks.
 _SINGLE_THREADED = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -28,7 +28,7 @@ START_S_MAX = 180.0
 class Running:
     """A process of a cell; `status` is None while it runs, negative for a signal."""
 
-    order: Order
+    order: StepOrder
     pid: int = 0
     status: int | None = None
     started: threading.Event = field(default_factory=threading.Event)
@@ -40,7 +40,7 @@ class Running:
         return self.status
 
     def kill(self) -> None:
-        """End the process, unless it has ended by itself."""
+        """End the process, unless it has ended already."""
         if not self.ended.is_set():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -78,7 +78,7 @@ class Processes:
             self._template.stdin.close()
         self._template.wait()
 
-    def start(self, order: Order) -> Running:
+    def start(self, order: StepOrder) -> Running:
         """Fork a process for the order; returns when it has its process id."""
         running = Running(order)
         assert self._template.stdin is not None
@@ -94,15 +94,15 @@ class Processes:
     def _read(self) -> None:
         assert self._template.stdout is not None
         for line in self._template.stdout:
-            self._note(json.loads(line))
+            self._receive(json.loads(line))
         for running in self._running.values():  # The template is gone, and everything with it.
             running.ended.set()
 
-    def _note(self, told: dict[str, Any]) -> None:
-        running = self._running[told["number"]]
-        if "pid" in told:
-            running.pid = told["pid"]
+    def _receive(self, message: dict[str, Any]) -> None:
+        running = self._running[message["number"]]
+        if "pid" in message:
+            running.pid = message["pid"]
             running.started.set()
         else:
-            running.status = told["status"]
+            running.status = message["status"]
             running.ended.set()

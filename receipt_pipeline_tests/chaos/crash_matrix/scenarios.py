@@ -1,4 +1,4 @@
-"""Which story reaches which boundary: what is arranged, which step passes it, what is repeated afterwards."""
+"""One scenario per boundary: the steps before it, the step that passes it, what is repeated after a fault."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-# On the real clock, and short: a lost lease costs a cell two seconds.
+# On the real clock and short: a lost lease costs a cell two seconds.
 MATRIX_LIMITS: Mapping[str, str] = MappingProxyType(
     {
         "RECEIPTS_LIMIT_LEASE_TTL_S": "2",
@@ -22,57 +22,57 @@ MATRIX_LIMITS: Mapping[str, str] = MappingProxyType(
         "RECEIPTS_LIMIT_WORKER_TTL_S": "600",
     }
 )
-# Where the watchdog is to act; elsewhere a slow machine must not wake it.
+# Where the watchdog is to act; elsewhere a slow machine must not trigger it.
 WATCHED_LIMITS: Mapping[str, str] = MappingProxyType({"RECEIPTS_LIMIT_ITEM_TIMEOUT_S": "2"})
 # Long enough to use up a slice within one item, so that the worker yields after it.
 SLOW_PAGE_S = 0.35
 
 
 @dataclass(frozen=True, slots=True)
-class Arranged:
-    """One step before the fault, in a process of its own; with `dies_at` it is killed at that point."""
+class Preparation:
+    """One step before the fault, in a process of its own; with `killed_at` it is killed at that point."""
 
     step: str
-    dies_at: str = ""
+    killed_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class Scenario:
     """How a cell gets to its boundary.
 
     Attributes:
-        under_fault: the step whose process passes the boundary.
-        arranged: the steps before it, in order.
-        twice: what a duplicate delivery runs in the second process.
-        again: what its caller repeats after the fault, "" where the rounds do it by themselves.
+        faulted_step: the step whose process passes the boundary.
+        prepared: the steps before it, in order.
+        duplicate_step: what a duplicate delivery runs in the second process.
+        repeated_step: what its caller repeats after the fault, "" where the passes do it by themselves.
         items: how many scans the cell's job has.
         job_limits: the manifest's own limits.
-        limits: further `RECEIPTS_LIMIT_…` of the home.
+        limits: further `RECEIPTS_LIMIT_…` of the instance.
         page_s: how long the scripted reader takes for a page.
-        alone: whether the step keeps others out by a lock, so that a hung process must be ended first.
+        is_exclusive: whether the step takes a lock, so that a hung process must be ended first.
     """
 
-    under_fault: str
-    arranged: tuple[Arranged, ...] = ()
-    twice: str = ""
-    again: str = ""
+    faulted_step: str
+    prepared: tuple[Preparation, ...] = ()
+    duplicate_step: str = ""
+    repeated_step: str = ""
     items: int = 2
     job_limits: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
     page_s: float = 0.0
-    alone: bool = False
+    is_exclusive: bool = False
 
 
-_SUBMITTED = (Arranged("submit"),)
-_SETTLED = (Arranged("submit"), Arranged("rounds"))
-_WORKING = Story("rounds", arranged=_SUBMITTED, twice="same_waves")
-_SENDING = Story("rounds", arranged=_SUBMITTED, twice="effects")
+_SUBMITTED = (Preparation("submit"),)
+_FINISHED = (Preparation("submit"), Preparation("passes"))
+_WORKING = Scenario("passes", prepared=_SUBMITTED, duplicate_step="same_waves")
+_SENDING = Scenario("passes", prepared=_SUBMITTED, duplicate_step="effects")
 
-STORIES: Mapping[str, Story] = MappingProxyType(
+SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
     {
-        "accept": Story("submit", twice="submit", again="submit"),
-        "hold": Story("submit", twice="submit", again="submit"),
-        "reserve": Story("rounds", arranged=_SUBMITTED, twice="rounds"),
+        "accept": Scenario("submit", duplicate_step="submit", repeated_step="submit"),
+        "hold": Scenario("submit", duplicate_step="submit", repeated_step="submit"),
+        "reserve": Scenario("passes", prepared=_SUBMITTED, duplicate_step="passes"),
         "claim": _WORKING,
         "begin": _WORKING,
         "model": _WORKING,
@@ -81,50 +81,68 @@ STORIES: Mapping[str, Story] = MappingProxyType(
         "upload": _WORKING,
         "read_back": _WORKING,
         "commit": _WORKING,
-        "yield": Story(
-            "rounds",
-            arranged=_SUBMITTED,
-            twice="same_waves",
+        "yield": Scenario(
+            "passes",
+            prepared=_SUBMITTED,
+            duplicate_step="same_waves",
             items=4,
             limits={"RECEIPTS_LIMIT_WAVE_SLICE_S": "0.3"},
             page_s=SLOW_PAGE_S,
         ),
-        "takeover": Story(
+        "takeover": Scenario(
             "reconcile",
-            arranged=(*_SUBMITTED, Arranged("rounds", dies_at="model.before"), Arranged("await_lease_end")),
-            twice="reconcile",
+            prepared=(
+                *_SUBMITTED,
+                Preparation("passes", killed_at="model.before"),
+                Preparation("await_lease_end"),
+            ),
+            duplicate_step="reconcile",
         ),
-        "expire": Story(
+        "expire": Scenario(
             "reconcile",
-            arranged=(*_SUBMITTED, Arranged("await_queue_deadline")),
-            twice="reconcile",
+            prepared=(*_SUBMITTED, Preparation("await_queue_deadline")),
+            duplicate_step="reconcile",
             job_limits={"max_queue_age_s": 1},
         ),
-        "cancel": Story("cancel", arranged=_SUBMITTED, twice="cancel", again="cancel"),
-        "supersede": Story("supersede", arranged=_SUBMITTED, twice="supersede", again="supersede"),
-        # Its worker was killed and its lease still runs: who would wait for it is spared that.
-        "requeue": Story(
+        "cancel": Scenario("cancel", prepared=_SUBMITTED, duplicate_step="cancel", repeated_step="cancel"),
+        "supersede": Scenario(
+            "supersede", prepared=_SUBMITTED, duplicate_step="supersede", repeated_step="supersede"
+        ),
+        # The job's worker was killed and its lease is still valid: a requeue does not wait for its end.
+        "requeue": Scenario(
             "requeue",
-            arranged=(*_SUBMITTED, Arranged("rounds", dies_at="model.before")),
-            twice="requeue",
-            again="requeue",
+            prepared=(*_SUBMITTED, Preparation("passes", killed_at="model.before")),
+            duplicate_step="requeue",
+            repeated_step="requeue",
         ),
         "outbox_send": _SENDING,
         "delivery_record": _SENDING,
         "consume": _SENDING,
-        "quarantine": Story(
-            "reconcile", arranged=(*_SETTLED, Arranged("write_late")), twice="reconcile", again="reconcile"
+        "quarantine": Scenario(
+            "reconcile",
+            prepared=(*_FINISHED, Preparation("write_late")),
+            duplicate_step="reconcile",
+            repeated_step="reconcile",
         ),
-        "investigate": Story(
-            "reconcile", arranged=(*_SETTLED, Arranged("lose_object")), twice="reconcile", again="reconcile"
+        "investigate": Scenario(
+            "reconcile",
+            prepared=(*_FINISHED, Preparation("lose_object")),
+            duplicate_step="reconcile",
+            repeated_step="reconcile",
         ),
-        "retention": Story(
+        "retention": Scenario(
             "purge",
-            arranged=(*_SETTLED, Arranged("await_retention")),
-            twice="purge",
-            again="purge",
+            prepared=(*_FINISHED, Preparation("await_retention")),
+            duplicate_step="purge",
+            repeated_step="purge",
             job_limits={"result_retention_s": 1},
         ),
-        "publish_report": Story("publish", arranged=_SETTLED, twice="publish", again="publish", alone=True),
+        "publish_report": Scenario(
+            "publish",
+            prepared=_FINISHED,
+            duplicate_step="publish",
+            repeated_step="publish",
+            is_exclusive=True,
+        ),
     }
 )

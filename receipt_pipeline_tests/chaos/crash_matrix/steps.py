@@ -1,4 +1,4 @@
-"""What a process of the crash matrix does: one step of a cell's story, in the cell's own home."""
+"""The steps that processes of the crash matrix run, each in its cell's own instance."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ from receipt_pipeline.ledger.jobs.waves import open_waves
 from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.settings import read_settings
 from receipt_pipeline.worker.heartbeat import stop_all
-from receipt_pipeline_tests.chaos.crash_matrix.verify import is_settled, judge, note_outcomes
+from receipt_pipeline_tests.chaos.crash_matrix.verify import is_finished, note_outcomes, verify
 
 KEY = "cell"
 REPLACEMENT_KEY = "replacement"
-TRIES_MAX = 4
-ROUNDS_S_MAX = 45.0
+ATTEMPTS_MAX = 4
+PASSES_S_MAX = 45.0
 AWAIT_S_MAX = 30.0
 POLL_S = 0.1
-ROUND_PAUSE_S = 0.4
+PASS_PAUSE_S = 0.4
 GROUP_ITEMS = 8
 BROKE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class StepOrder:
     """What one process is started for; it travels as JSON.
 
     Attributes:
         step: a name of `STEPS`.
-        folder: the cell's own folder; the home lies in it.
-        environment: what the settings of the home are read from.
+        folder: the cell's own folder; the data directory is in it.
+        environment: the variables from which the settings are read.
         plan: the failure plan of this process, "" for none.
         number: counts the processes of a cell.
-        facts: the story's `items`, `job_limits` and `page_s`.
+        facts: the scenario's `items`, `job_limits` and `page_s`.
     """
 
     step: str
@@ -69,10 +69,10 @@ class Order:
 
 
 @dataclass(slots=True)
-class Process:
-    """An order at work: the opened home, and which errors it met on the way."""
+class StepProcess:
+    """A running step: the open services and the errors it met."""
 
-    order: Order
+    order: StepOrder
     services: Services
     errors: list[str] = field(default_factory=list)
 
@@ -81,8 +81,8 @@ class Process:
         """Return the cell's folder."""
         return Path(self.order.folder)
 
-    def trying(self, act: Callable[[], object]) -> bool:
-        """Do something as a sensor's tick does: what fails is noted, and tried again by a later one."""
+    def attempt(self, act: Callable[[], object]) -> bool:
+        """Do something as a sensor tick does: a failure is recorded, and a later tick repeats it."""
         try:
             act()
         except PipelineError as error:
@@ -90,20 +90,20 @@ class Process:
             return False
         return True
 
-    def until_done(self, act: Callable[[], object]) -> None:
-        """Try within a bound, as a person or the next tick would."""
-        for _ in range(TRIES_MAX):
-            if self.trying(act):
+    def retry(self, act: Callable[[], object]) -> None:
+        """Repeat an action within a bound, as a person or the next tick would."""
+        for _ in range(ATTEMPTS_MAX):
+            if self.attempt(act):
                 return
             time.sleep(POLL_S)
 
 
-def work_order(order: Order) -> int:
-    """Do what the order says and leave the answer beside the home; returns the exit status."""
+def run_step_order(order: StepOrder) -> int:
+    """Run the step of the order and write its errors next to the data directory; returns the exit status."""
     settings = read_settings(order.environment)
     services = open_rooms(settings, Services)
     services.chains.engine = ScriptedReader(float(order.facts.get("page_s", 0.0)))
-    process = Process(order, services)
+    process = StepProcess(order, services)
     if order.plan:
         install_plan(Plan(read_plan(order.plan), stop_all))
     STEPS[order.step](process)
@@ -114,25 +114,25 @@ def work_order(order: Order) -> int:
     return 0
 
 
-def _set_up(process: Process) -> None:
-    """Opening the home was all: folders, schema, releases."""
+def _set_up(process: StepProcess) -> None:
+    """Do nothing more: opening the services made folders, schema and releases."""
 
 
-def _submit(process: Process) -> None:
-    """Hand the cell's manifest in until a job answers it; a repeat finds the same job."""
+def _submit(process: StepProcess) -> None:
+    """Submit the cell's manifest until a job id is returned; a repeat finds the same job."""
     manifest = _manifest(process, KEY)
 
-    def hand_in() -> None:
+    def submit_once() -> None:
         (answer,) = process.services.submit([manifest], key=None, new=False, release=None)
         (line,) = answer["lines"]
         assert line["job_id"], line
 
-    process.until_done(hand_in)
+    process.retry(submit_once)
 
 
-def _manifest(process: Process, key: str) -> Path:
-    """Write scans and manifest once; the processes of a cell hand in the same file."""
-    folder = process.folder / "handed-in" / key
+def _manifest(process: StepProcess, key: str) -> Path:
+    """Write scans and manifest once; the processes of a cell submit the same file."""
+    folder = process.folder / "submitted" / key
     path = folder / "manifest.json"
     if path.exists():
         return path
@@ -155,25 +155,25 @@ def _manifest(process: Process, key: str) -> Path:
     return path
 
 
-def _rounds(process: Process) -> None:
-    """Go round as sensors and waves do, until nothing is left to do or the bound is reached."""
-    end = time.monotonic() + ROUNDS_S_MAX
+def _passes(process: StepProcess) -> None:
+    """Run passes as sensors and waves do, until nothing is left to do or the bound is reached."""
+    end = time.monotonic() + PASSES_S_MAX
     while True:
-        process.trying(process.services.reconcile_ledger)
-        process.trying(lambda: _launch_waves(process))
-        process.trying(process.services.deliver_and_consume)
-        if is_settled(process.services) or time.monotonic() > end:
+        process.attempt(process.services.reconcile_ledger)
+        process.attempt(lambda: _launch_waves(process))
+        process.attempt(process.services.deliver_and_consume)
+        if is_finished(process.services) or time.monotonic() > end:
             break
-        time.sleep(ROUND_PAUSE_S)
+        time.sleep(PASS_PAUSE_S)
     note_outcomes(process.services, process.folder)
 
 
-def _launch_waves(process: Process) -> None:
+def _launch_waves(process: StepProcess) -> None:
     for wave in process.services.dispatch().to_launch:
         _run_wave(process, wave.wave_id)
 
 
-def _run_wave(process: Process, wave_id: str) -> None:
+def _run_wave(process: StepProcess, wave_id: str) -> None:
     """Do what the steps of a wave's run do; a run that fails has its wave closed, as the sensor would."""
     services, run_id = process.services, f"run-{process.order.number}"
     try:
@@ -185,50 +185,52 @@ def _run_wave(process: Process, wave_id: str) -> None:
         services.close_wave(wave_id)
 
 
-def _same_waves(process: Process) -> None:
+def _same_waves(process: StepProcess) -> None:
     """Run every open wave once more, as a run that was launched twice."""
     with process.services.ledger.reading() as tx:
         open_now = [str(row["wave_id"]) for row in open_waves(tx)]
     for wave_id in open_now:
-        process.trying(lambda wave_id=wave_id: _run_wave(process, wave_id))  # type: ignore[misc]
+        process.attempt(lambda wave_id=wave_id: _run_wave(process, wave_id))  # type: ignore[misc]
 
 
-def _effects(process: Process) -> None:
-    process.until_done(process.services.deliver_and_consume)
+def _effects(process: StepProcess) -> None:
+    process.retry(process.services.deliver_and_consume)
 
 
-def _reconcile(process: Process) -> None:
-    process.until_done(process.services.reconcile_everything)
+def _reconcile(process: StepProcess) -> None:
+    process.retry(process.services.reconcile_everything)
 
 
-def _purge(process: Process) -> None:
-    process.until_done(process.services.purge_results)
+def _purge(process: StepProcess) -> None:
+    process.retry(process.services.purge_results)
 
 
-def _publish(process: Process) -> None:
-    process.until_done(process.services.publish_report)
+def _publish(process: StepProcess) -> None:
+    process.retry(process.services.publish_report)
 
 
-def _cancel(process: Process) -> None:
-    """Cancel the cell's job; that it is closed already is an answer, too."""
-    process.until_done(lambda: _ask(process, lambda job_id: process.services.cancel(job_id)))
+def _cancel(process: StepProcess) -> None:
+    """Cancel the cell's job; a refusal because it is closed counts as done."""
+    process.retry(lambda: _act_on_job(process, lambda job_id: process.services.cancel(job_id)))
     note_outcomes(process.services, process.folder)
 
 
-def _supersede(process: Process) -> None:
-    """Replace the cell's job by another manifest; that it is closed already is an answer, too."""
+def _supersede(process: StepProcess) -> None:
+    """Replace the cell's job by another manifest; a refusal because it is closed counts as done."""
     manifest = str(_manifest(process, REPLACEMENT_KEY))
-    process.until_done(lambda: _ask(process, lambda job_id: process.services.supersede(job_id, by=manifest)))
+    process.retry(
+        lambda: _act_on_job(process, lambda job_id: process.services.supersede(job_id, by=manifest))
+    )
     note_outcomes(process.services, process.folder)
 
 
-def _requeue(process: Process) -> None:
-    """Give the cell's job back to the queue; that it is closed already is an answer, too."""
-    process.until_done(lambda: _ask(process, lambda job_id: process.services.requeue(job_id)))
+def _requeue(process: StepProcess) -> None:
+    """Return the cell's job to the queue; a refusal because it is closed counts as done."""
+    process.retry(lambda: _act_on_job(process, lambda job_id: process.services.requeue(job_id)))
     note_outcomes(process.services, process.folder)
 
 
-def _ask(process: Process, order: Callable[[str], object]) -> None:
+def _act_on_job(process: StepProcess, order: Callable[[str], object]) -> None:
     try:
         order(_job_id(process.services))
     except NotAllowed as refusal:
@@ -236,13 +238,13 @@ def _ask(process: Process, order: Callable[[str], object]) -> None:
 
 
 def _job_id(services: Services) -> str:
-    """Return the id of the job that was handed in first; another may have replaced it."""
+    """Return the id of the job that was submitted first; another may have replaced it."""
     with services.ledger.reading() as tx:
         return str(tx.scalar(select(jobs.c.job_id).where(jobs.c.idempotency_key == KEY)))
 
 
-def _write_late(process: Process) -> None:
-    """Leave what a stale worker leaves that was killed at once: a refused write with another digest."""
+def _write_late(process: StepProcess) -> None:
+    """Record what a stale worker leaves: a rejected write with another digest."""
     job_id = _job_id(process.services)
     with process.services.ledger.transaction() as tx:
         record_refused_write(
@@ -254,45 +256,45 @@ def _write_late(process: Process) -> None:
         )
 
 
-def _lose_object(process: Process) -> None:
+def _lose_object(process: StepProcess) -> None:
     hands.remove_result_object(process.services, _job_id(process.services))
 
 
-def _await_lease_end(process: Process) -> None:
+def _await_lease_end(process: StepProcess) -> None:
     _await(process, lambda tx: bool(expired_leases(tx, at_most=1)))
 
 
-def _await_queue_deadline(process: Process) -> None:
+def _await_queue_deadline(process: StepProcess) -> None:
     _await(process, lambda tx: bool(overdue_job_ids(tx, at_most=1)))
 
 
-def _await_retention(process: Process) -> None:
+def _await_retention(process: StepProcess) -> None:
     _await(process, lambda tx: bool(due_results(tx, at_most=1)))
 
 
-def _await(process: Process, holds: Callable[[Any], bool]) -> None:
-    """Wait until the ledger says that a time has come."""
+def _await(process: StepProcess, holds: Callable[[Any], bool]) -> None:
+    """Wait until a condition holds by the ledger's clock."""
     end = time.monotonic() + AWAIT_S_MAX
     while time.monotonic() < end:
         with process.services.ledger.reading() as tx:
             if holds(tx):
                 return
         time.sleep(POLL_S)
-    raise AssertionError(f"{process.order.step}: the time never came")
+    raise AssertionError(f"{process.order.step}: the condition never held")
 
 
-def _judge(process: Process) -> None:
-    """Reconcile twice and write the verdict down."""
-    document = judge(process.services, process.folder)
+def _verify(process: StepProcess) -> None:
+    """Reconcile twice and write the verdict."""
+    document = verify(process.services, process.folder)
     with process.services.ledger.reading() as tx:
         document["jobs"] = int(tx.scalar(select(func.count()).select_from(jobs)) or 0)
     (process.folder / "verdict.json").write_text(json.dumps(document, default=str))
 
 
-STEPS: Mapping[str, Callable[[Process], None]] = {
+STEPS: Mapping[str, Callable[[StepProcess], None]] = {
     "set_up": _set_up,
     "submit": _submit,
-    "rounds": _rounds,
+    "passes": _passes,
     "same_waves": _same_waves,
     "effects": _effects,
     "reconcile": _reconcile,
@@ -306,5 +308,5 @@ STEPS: Mapping[str, Callable[[Process], None]] = {
     "await_lease_end": _await_lease_end,
     "await_queue_deadline": _await_queue_deadline,
     "await_retention": _await_retention,
-    "judge": _judge,
+    "verify": _verify,
 }

@@ -1,7 +1,7 @@
 """The warm process of the crash matrix: everything is imported once, and each order gets a fork of it.
 
-It reads orders as JSON lines on standard input and answers on standard output with the process id of
-each fork and, when that has ended, its status. It ends, and its forks with it, when its input closes.
+It reads orders as JSON lines on standard input and writes the process id of each fork to standard
+output and, when the fork has ended, its status. It and its forks end when its input closes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from receipt_pipeline_tests.chaos.crash_matrix.scenarios import MATRIX_LIMITS
-from receipt_pipeline_tests.chaos.crash_matrix.steps import BROKE, Order, work_order
+from receipt_pipeline_tests.chaos.crash_matrix.steps import BROKE, StepOrder, run_step_order
 
 READ_BYTES = 65_536
-REHEARSED = ("submit", "rounds", "publish", "judge")
+REHEARSED = ("submit", "passes", "publish", "verify")
 
 
 class Template:
@@ -46,13 +46,13 @@ class Template:
             if self._woken in ready:
                 os.read(self._woken, READ_BYTES)
                 self._report_ended()
-            if 0 in ready and not self._take_orders():
+            if 0 in ready and not self._read_orders():
                 break
         for pid in self._children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def _take_orders(self) -> bool:
+    def _read_orders(self) -> bool:
         """Fork for every whole line; False when the input is closed."""
         data = os.read(0, READ_BYTES)
         *lines, self._half = (self._half + data).split(b"\n")
@@ -60,9 +60,9 @@ class Template:
             document = json.loads(line)
             pid = os.fork()
             if pid == 0:
-                self._become(document["order"])
+                self._run_in_fork(document["order"])
             self._children[pid] = document["number"]
-            _tell({"number": document["number"], "pid": pid})
+            _send({"number": document["number"], "pid": pid})
         return bool(data)
 
     def _report_ended(self) -> None:
@@ -70,18 +70,18 @@ class Template:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            _tell({"number": self._children.pop(pid), "status": os.waitstatus_to_exitcode(status)})
+            _send({"number": self._children.pop(pid), "status": os.waitstatus_to_exitcode(status)})
 
-    def _become(self, order: dict[str, Any]) -> None:
-        """Be the process of an order, from its first line to its end; never returns."""
+    def _run_in_fork(self, order: dict[str, Any]) -> None:
+        """Run an order in this fork and exit; never returns."""
         status = BROKE
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.close(self._woken)
             os.close(self._wake)
-            _talk_to(Path(order["folder"]) / "processes.log")
-            status = work_order(Order(**order))
+            _redirect_output(Path(order["folder"]) / "processes.log")
+            status = run_step_order(StepOrder(**order))
         except BaseException:
             traceback.print_exc()
         finally:
@@ -89,8 +89,8 @@ class Template:
             os._exit(status)
 
 
-def _talk_to(log: Path) -> None:
-    """Let the process write to the cell's log, and read nothing."""
+def _redirect_output(log: Path) -> None:
+    """Send the process's output to the cell's log and give it an empty input."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(nothing, 0)
@@ -98,15 +98,17 @@ def _talk_to(log: Path) -> None:
     os.dup2(written, 2)
 
 
-def _tell(document: dict[str, Any]) -> None:
+def _send(document: dict[str, Any]) -> None:
     os.write(1, json.dumps(document).encode() + b"\n")
 
 
 def rehearse() -> None:
-    """Play a story without a fault, so that nothing is left to be imported by a fork."""
+    """Play a scenario without a fault, so that a fork has nothing left to import."""
     with tempfile.TemporaryDirectory(prefix="receipts-rehearsal-") as folder:
         for step in REHEARSED:
-            work_order(Order(step, folder, {**MATRIX_LIMITS, "RECEIPTS_HOME": str(Path(folder) / "home")}))
+            run_step_order(
+                StepOrder(step, folder, {**MATRIX_LIMITS, "RECEIPTS_HOME": str(Path(folder) / "home")})
+            )
 
 
 def main() -> None:

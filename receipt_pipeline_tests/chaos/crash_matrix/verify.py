@@ -38,7 +38,7 @@ _BEATING = frozenset({"workers"})
 _OUTCOME_COLUMNS = ("state", "terminal_class", "reason_code", "result_digest", "result_key", "terminal_at")
 
 
-def is_settled(services: Services) -> bool:
+def is_finished(services: Services) -> bool:
     """Tell whether every job is closed or owned, every wave closed, and no message or task is due."""
     with services.ledger.reading() as tx:
         rows = tx.rows(select(jobs.c.job_id, jobs.c.state, jobs.c.phase))
@@ -52,10 +52,12 @@ def is_settled(services: Services) -> bool:
 def _at_rest(tx: LedgerTransaction, services: Services, job: Mapping[str, Any]) -> bool:
     if job["state"] in TERMINAL_STATES:
         return True
-    return job["phase"] in HELD_PHASES and bool(_owned_questions(tx, services, str(job["job_id"])))
+    return job["phase"] in HELD_PHASES and bool(_owned_investigations(tx, services, str(job["job_id"])))
 
 
-def _owned_questions(tx: LedgerTransaction, services: Services, job_id: str | None) -> list[dict[str, Any]]:
+def _owned_investigations(
+    tx: LedgerTransaction, services: Services, job_id: str | None
+) -> list[dict[str, Any]]:
     """Return the job's open questions that have an active owner, a deadline ahead and a repair."""
     now, principals = tx.now(), services.settings.limits.staffing.principals
     return [
@@ -66,7 +68,7 @@ def _owned_questions(tx: LedgerTransaction, services: Services, job_id: str | No
 
 
 def note_outcomes(services: Services, folder: Path) -> None:
-    """Note what is settled by now, so that the judge sees whether it was changed later."""
+    """Note what is settled by now, so that the verify sees whether it was changed later."""
     noted = folder / OUTCOMES_FOLDER
     noted.mkdir(exist_ok=True)
     path = noted / f"{len(list(noted.iterdir())):03d}.json"
@@ -92,7 +94,7 @@ def _outcomes(services: Services) -> dict[str, Any]:
     }
 
 
-def judge(services: Services, folder: Path) -> dict[str, Any]:
+def verify(services: Services, folder: Path) -> dict[str, Any]:
     """Reconcile twice, look at everything, and return verdict, faults and what became of the jobs."""
     services.reconcile_everything()
     first = _dump(services)
@@ -156,7 +158,7 @@ def _disagreements(services: Services) -> list[str]:
         return [
             f"{what} ({job_id or 'no job'})"
             for what, job_id in found
-            if not _owned_questions(tx, services, job_id)
+            if not _owned_investigations(tx, services, job_id)
         ]
 
 
@@ -191,7 +193,9 @@ def _unverified(services: Services) -> list[str]:
         succeeded = tx.rows(
             select(jobs).where(jobs.c.state == JobState.SUCCEEDED).where(jobs.c.result_purged_at.is_(None))
         )
-        asked = {str(row["job_id"]): bool(_owned_questions(tx, services, row["job_id"])) for row in succeeded}
+        asked = {
+            str(row["job_id"]): bool(_owned_investigations(tx, services, row["job_id"])) for row in succeeded
+        }
     return [
         f"{row['job_id']} succeeded without a verified object"
         for row in succeeded

@@ -27,7 +27,7 @@ def every_success_has_its_verified_object(found: Evidence) -> Broken:
             buried = any(row["object_key"] == key for row in found.of("tombstones", job["job_id"]))
             if stored is not None or not buried:
                 yield job["job_id"], "purged without a tombstone, or not deleted"
-        elif not right and key not in found.objects.rotten:
+        elif not right and key not in found.objects.corrupted:
             yield job["job_id"], f"{key} is {'altered' if stored else 'missing'}"
         elif not right and not _is_asked(found, job, "missing_object", "altered_object"):
             yield job["job_id"], f"nobody asks about {key}"
@@ -77,7 +77,12 @@ def a_standing_upload_is_not_repeated(found: Evidence) -> Broken:
             for earlier in keys_of.setdefault(job_id, []):
                 same = earlier.partition("-")[2] == key.partition("-")[2]
                 stood = found.objects.right_since.get(earlier, change.number) < change.number
-                if same and stood and states[earlier] != "abandoned" and earlier not in found.objects.rotten:
+                if (
+                    same
+                    and stood
+                    and states[earlier] != "abandoned"
+                    and earlier not in found.objects.corrupted
+                ):
                     yield job_id, f"{key} was intended although {earlier} stood"
             keys_of[job_id].append(key)
         states[key] = change.after["state"]

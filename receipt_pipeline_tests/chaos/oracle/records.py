@@ -160,12 +160,12 @@ def reconciling_again_changes_nothing(found: Evidence) -> Broken:
 
 def services_raise_only_expected_errors(found: Evidence) -> Broken:
     """Whatever goes wrong around them, services raise errors with a reason; no assertion breaks."""
-    yield from ((None, fault) for fault in found.faults if fault.startswith("services_raise"))
+    yield from ((None, defect) for defect in found.defects if defect.startswith("services_raise"))
 
 
 def no_outside_call_in_a_transaction(found: Evidence) -> Broken:
     """Store and channel are asked between transactions, never inside one."""
-    yield from ((None, fault) for fault in found.faults if fault.startswith("no_outside_call"))
+    yield from ((None, defect) for defect in found.defects if defect.startswith("no_outside_call"))
 
 
 def _difference(before: Row, after: Row) -> str:

@@ -10,7 +10,7 @@ from receipt_pipeline_tests.chaos.simulator.evidence import Evidence
 from receipt_pipeline_tests.chaos.simulator.script import LIMITS
 
 Broken = Iterator[tuple[str | None, str]]
-OWN_WORDS = frozenset({"committed", "yielded", "failed"})
+OWN_OUTCOMES = frozenset({"committed", "yielded", "failed"})
 PEOPLE = frozenset({"operator"})
 
 
@@ -52,7 +52,7 @@ def only_the_worker_itself_ends_its_attempt(found: Evidence) -> Broken:
     """That an attempt committed, yielded or failed is written by its own worker alone."""
     for change in found.changes:
         before, after = change.before or {}, change.after
-        if change.relation != "attempts" or after["outcome"] not in OWN_WORDS:
+        if change.relation != "attempts" or after["outcome"] not in OWN_OUTCOMES:
             continue
         if before.get("outcome") != after["outcome"] and change.actor != after["owner"]:
             yield after["job_id"], f"{change.actor} ended the attempt of {after['owner']}: {after['outcome']}"

@@ -1,4 +1,4 @@
-"""What the actors of a simulated house do: submit, dispatch, work, deliver, consume, reconcile, cancel."""
+"""What the actors of a simulation do: submit, dispatch, work, deliver, consume, reconcile, cancel."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from receipt_pipeline.reconciliation.repair import reconcile_ledger, sweep_objec
 from receipt_pipeline.reconciliation.retention import expire_results
 from receipt_pipeline.worker.dispatch import dispatch_waves
 from receipt_pipeline.worker.loop import work_group
-from receipt_pipeline_tests.chaos.simulator.faults import Mishap, Place
-from receipt_pipeline_tests.chaos.simulator.harness import World
+from receipt_pipeline_tests.chaos.simulator.faults import Fault, Place
+from receipt_pipeline_tests.chaos.simulator.harness import Harness
 from receipt_pipeline_tests.chaos.simulator.ledger import RELEASE
 from receipt_pipeline_tests.chaos.simulator.scheduler import Actor
 from receipt_pipeline_tests.chaos.simulator.script import LIMITS, SimulatedScans, WantedJob
@@ -37,16 +37,16 @@ UNION ALL SELECT 1 FROM deliveries
  WHERE outcome = 'delivered' AND delivery_id NOT IN (SELECT event_id FROM consumed)
 LIMIT 1
 """
-MEDDLE = 0.15
+INTERVENTION_CHANCE = 0.15
 DISPATCH_EVERY_S = 5.0
 RECONCILE_EVERY_S = 80.0
 SUBMIT_WITHIN_S = 20.0
 
 
-def populate(world: World) -> None:
-    """Bring callers, workers and every kind of pass into the house, some of them twice, so that they race."""
-    workers = world.drawn.randint(WORKERS_MIN, WORKERS_MAX)
-    tasks: list[tuple[str, int, Callable[[World, Actor], None]]] = [
+def add_actors(harness: Harness) -> None:
+    """Add callers, workers and every kind of pass, some of them twice, so that they race."""
+    workers = harness.drawn.randint(WORKERS_MIN, WORKERS_MAX)
+    tasks: list[tuple[str, int, Callable[[Harness, Actor], None]]] = [
         ("caller", 2, follow_order),
         ("worker", workers, work_wave),
         ("dispatcher", 1, dispatch),
@@ -56,28 +56,28 @@ def populate(world: World) -> None:
     ]
     for role, count, task in tasks:
         for number in range(1, count + 1):
-            world.baton.add(Actor(f"{role}-{number}", partial(task, world)))
-    for wanted in world.wanted:
-        order(world, partial(submit, world, wanted), within_s=SUBMIT_WITHIN_S)
+            harness.scheduler.add(Actor(f"{role}-{number}", partial(task, harness)))
+    for wanted in harness.wanted:
+        order(harness, partial(submit, harness, wanted), within_s=SUBMIT_WITHIN_S)
 
 
-def order(world: World, what: Callable[[], None], *, within_s: float = 0.0) -> None:
-    """Let some caller do something within so many seconds."""
-    world.orders.append((world.clock.seconds + world.drawn.uniform(0, within_s), what))
+def order(harness: Harness, what: Callable[[], None], *, within_s: float = 0.0) -> None:
+    """Schedule a caller's request within a number of seconds."""
+    harness.orders.append((harness.clock.seconds + harness.drawn.uniform(0, within_s), what))
 
 
 # Callers.
 
 
-def follow_order(world: World, actor: Actor) -> None:
-    """Do the next thing that a caller is to do."""
-    due = [entry for entry in world.orders if entry[0] <= world.clock.seconds]
+def follow_order(harness: Harness, actor: Actor) -> None:
+    """Run the next request of a caller."""
+    due = [entry for entry in harness.orders if entry[0] <= harness.clock.seconds]
     if due:
-        world.orders.remove(due[0])
+        harness.orders.remove(due[0])
         due[0][1]()
 
 
-def submit(world: World, wanted: WantedJob, *, replaces: str | None = None) -> None:
+def submit(harness: Harness, wanted: WantedJob, *, replaces: str | None = None) -> None:
     """Submit a job; without an answer the caller submits the very same again."""
     answered = False
 
@@ -88,41 +88,41 @@ def submit(world: World, wanted: WantedJob, *, replaces: str | None = None) -> N
 
     try:
         acceptance = accept(
-            world.intake,
+            harness.intake,
             wanted.request,
-            principal=world.principal(wanted.tenant),
+            principal=harness.principal(wanted.tenant),
             folder=SimulatedScans(wanted.scans),
             door="simulation",
             family=Lineage(lineage=replaces) if replaces else Lineage(),
             in_transaction=supersede,
         )
         answered = True
-        world.answers.setdefault(wanted.key, set()).add(acceptance.job_id)
+        harness.answers.setdefault(wanted.key, set()).add(acceptance.job_id)
     except (InputRefused, KeyConflict, NotAllowed):
         answered = True
         raise
     finally:
-        if not answered and not world.dice.calm:
-            order(world, lambda: submit(world, wanted, replaces=replaces), within_s=20)
+        if not answered and not harness.faults.calm:
+            order(harness, lambda: submit(harness, wanted, replaces=replaces), within_s=20)
 
 
-def submit_other(world: World, wanted: WantedJob) -> None:
+def submit_other(harness: Harness, wanted: WantedJob) -> None:
     """Submit another request under a key that is taken; it must be refused and change nothing."""
     item = wanted.request.items[0]
     other = replace(item, item_id=f"{item.item_id}-other")
-    submit(world, replace(wanted, request=replace(wanted.request, items=(other,))))
+    submit(harness, replace(wanted, request=replace(wanted.request, items=(other,))))
 
 
-def cancel(world: World, job_id: str) -> None:
-    """Cancel a job, as the door does."""
-    with world.ledger.transaction() as tx:
+def cancel(harness: Harness, job_id: str) -> None:
+    """Cancel a job, as the command does."""
+    with harness.ledger.transaction() as tx:
         before = cancel_job(tx, job_id=job_id, limits=LIMITS)
         if before is not None:
-            world.canceled.add(job_id)
+            harness.canceled.add(job_id)
     point("cancel.after")
 
 
-def supersede(world: World, wanted: WantedJob, job_id: str) -> None:
+def supersede(harness: Harness, wanted: WantedJob, job_id: str) -> None:
     """Replace a job by a new one over its first item, in one transaction."""
     item: ItemRequest = wanted.request.items[0]
     request = replace(
@@ -131,157 +131,157 @@ def supersede(world: World, wanted: WantedJob, job_id: str) -> None:
         items=(item,),
         reconciliation_cutoff=None,
     )
-    submit(world, replace(wanted, request=request), replaces=job_id)
+    submit(harness, replace(wanted, request=request), replaces=job_id)
 
 
-def meddle(world: World) -> None:
-    """Let people and accidents come in between steps."""
-    if world.drawn.random() > MEDDLE:
+def intervene(harness: Harness) -> None:
+    """Let people and accidents act between steps."""
+    if harness.drawn.random() > INTERVENTION_CHANCE:
         return
-    mishap = world.dice.decide(Place.ASIDE)
-    if mishap is None:
+    fault = harness.faults.decide(Place.INTERVENTION)
+    if fault is None:
         return
-    if mishap is Mishap.TIME_JUMPS:
-        world.clock.advance(world.drawn.choice((10, 40, 70, 200)))
-        world.tell("time passes")
-    elif mishap is Mishap.ROT:
-        _rot(world)
+    if fault is Fault.TIME_JUMPS:
+        harness.clock.advance(harness.drawn.choice((10, 40, 70, 200)))
+        harness.note("time passes")
+    elif fault is Fault.CORRUPTION:
+        _corrupt_result(harness)
     else:
-        _ask_again(world, mishap)
+        _repeat_request(harness, fault)
 
 
-def _ask_again(world: World, mishap: Mishap) -> None:
-    known = [wanted for wanted in world.wanted if wanted.key in world.answers]
+def _repeat_request(harness: Harness, fault: Fault) -> None:
+    known = [wanted for wanted in harness.wanted if wanted.key in harness.answers]
     if not known:
         return
-    wanted = world.drawn.choice(known)
-    job_id = min(world.answers[wanted.key])
-    world.tell(f"a caller will {mishap.value} {wanted.request.idempotency_key}")
-    if mishap is Mishap.CANCEL:
-        order(world, lambda: cancel(world, job_id))
-    elif mishap is Mishap.SUPERSEDE:
-        order(world, lambda: supersede(world, wanted, job_id))
-    elif world.drawn.random() < 0.5:
-        order(world, lambda: submit(world, wanted))
+    wanted = harness.drawn.choice(known)
+    job_id = min(harness.answers[wanted.key])
+    harness.note(f"a caller will {fault.value} {wanted.request.idempotency_key}")
+    if fault is Fault.CANCEL:
+        order(harness, lambda: cancel(harness, job_id))
+    elif fault is Fault.SUPERSEDE:
+        order(harness, lambda: supersede(harness, wanted, job_id))
+    elif harness.drawn.random() < 0.5:
+        order(harness, lambda: submit(harness, wanted))
     else:
-        order(world, lambda: submit_other(world, wanted))
+        order(harness, lambda: submit_other(harness, wanted))
 
 
-def _rot(world: World) -> None:
+def _corrupt_result(harness: Harness) -> None:
     """Lose or alter a result that a success names."""
     query = "SELECT result_key FROM jobs WHERE state = 'succeeded' ORDER BY job_id"
-    keys = [key for (key,) in world.bench.connection.execute(query) if key in world.objects.stored]
+    keys = [key for (key,) in harness.database.connection.execute(query) if key in harness.objects.stored]
     if keys:
-        key = world.drawn.choice(keys)
-        world.tell(f"an accident at {key}")
-        world.objects.rot(key, lost=world.drawn.random() < 0.5)
+        key = harness.drawn.choice(keys)
+        harness.note(f"an accident at {key}")
+        harness.objects.corrupt(key, lost=harness.drawn.random() < 0.5)
 
 
 # Passes.
 
 
-def dispatch(world: World, actor: Actor) -> None:
+def dispatch(harness: Harness, actor: Actor) -> None:
     """Reserve waves and launch their runs, each run key once; launches get lost, and doubled."""
     waiting = "SELECT 1 FROM jobs WHERE terminal_at IS NULL AND wave_id IS NULL LIMIT 1"
-    if not _due(world, actor, DISPATCH_EVERY_S) or not _any(world, waiting):
+    if not _due(harness, actor, DISPATCH_EVERY_S) or not _any(harness, waiting):
         return
     found = dispatch_waves(
-        world.ledger, worker_id="simulated", release_ids=[RELEASE.release_id], limits=LIMITS
+        harness.ledger, worker_id="simulated", release_ids=[RELEASE.release_id], limits=LIMITS
     )
     for wave in found.to_launch:
-        if wave.run_key in world.launched:
+        if wave.run_key in harness.launched:
             continue
-        world.launched.add(wave.run_key)
-        mishap = world.dice.decide(Place.LAUNCH)
-        world.tell(f"{actor.owner}: launches {wave.wave_id}{f' ({mishap.value})' if mishap else ''}")
-        copies = {Mishap.LOST: 0, Mishap.DOUBLED: 2}.get(mishap, 1) if mishap else 1
-        world.launches += [wave.wave_id] * copies
+        harness.launched.add(wave.run_key)
+        fault = harness.faults.decide(Place.LAUNCH)
+        harness.note(f"{actor.owner}: launches {wave.wave_id}{f' ({fault.value})' if fault else ''}")
+        copies = {Fault.LOST: 0, Fault.DOUBLED: 2}.get(fault, 1) if fault else 1
+        harness.launches += [wave.wave_id] * copies
 
 
-def work_wave(world: World, actor: Actor) -> None:
-    """Take a launched run and work its wave, as a Dagster run does."""
-    if world.launches:
-        wave_id = _next_launch(world)
-        world.launches.remove(wave_id)
-        world.tell(f"{actor.owner}: begins {wave_id}")
-        run_wave(world, wave_id, owner=actor.owner, actor=actor)
+def work_wave(harness: Harness, actor: Actor) -> None:
+    """Begin a launched run and process its wave, as a Dagster run does."""
+    if harness.launches:
+        wave_id = _next_launch(harness)
+        harness.launches.remove(wave_id)
+        harness.note(f"{actor.owner}: begins {wave_id}")
+        run_wave(harness, wave_id, owner=actor.owner, actor=actor)
 
 
-def _next_launch(world: World) -> str:
-    """Return the wave of the job that is coveted, or any."""
+def _next_launch(harness: Harness) -> str:
+    """Return the wave of the preferred job, or any."""
     query = "SELECT wave_id FROM jobs WHERE job_id = ?"
-    row = world.bench.connection.execute(query, (world.coveted,)).fetchone()
-    world.coveted = ""
-    if row is not None and row[0] in world.launches:
+    row = harness.database.connection.execute(query, (harness.preferred_job,)).fetchone()
+    harness.preferred_job = ""
+    if row is not None and row[0] in harness.launches:
         return str(row[0])
-    return world.drawn.choice(world.launches)
+    return harness.drawn.choice(harness.launches)
 
 
-def run_wave(world: World, wave_id: str, *, owner: str, actor: Actor | None = None) -> None:
-    """Work the jobs of a wave, take up once what became ready meanwhile, and close it."""
-    worker = world.worker(owner, actor)
-    with world.ledger.transaction() as tx:
+def run_wave(harness: Harness, wave_id: str, *, owner: str, actor: Actor | None = None) -> None:
+    """Process the jobs of a wave, extend it by what became ready meanwhile, and close it."""
+    worker = harness.worker(owner, actor)
+    with harness.ledger.transaction() as tx:
         if not beat_wave(tx, wave_id, run_id=owner):
             return
         job_ids = [row["job_id"] for row in wave_jobs(tx, wave_id)]
     while job_ids:
         for line in work_group(worker, wave_id=wave_id, job_ids=job_ids):
-            world.tell(f"{owner}: {line.job_id} {line.outcome}, {line.state} {line.phase}")
-        with world.ledger.transaction() as tx:
+            harness.note(f"{owner}: {line.job_id} {line.outcome}, {line.state} {line.phase}")
+        with harness.ledger.transaction() as tx:
             job_ids = extend_wave(tx, wave_id, items_max=2, worker_ttl_s=LIMITS.work.worker_ttl_s)
-        if world.drawn.random() < 0.5:
+        if harness.drawn.random() < 0.5:
             break
-    with world.ledger.transaction() as tx:
+    with harness.ledger.transaction() as tx:
         close_wave(tx, wave_id)
 
 
-def send(world: World, actor: Actor) -> None:
+def send(harness: Harness, actor: Actor) -> None:
     """Deliver what is due."""
-    deliver_all(world)
+    deliver_all(harness)
 
 
-def deliver_all(world: World) -> None:
-    """Deliver where anything is due at all."""
-    if _any(world, "SELECT 1 FROM outbox WHERE state NOT IN ('sent', 'abandoned') LIMIT 1"):
-        deliver(world.effects, at_most=PASS_MAX, time_bound_s=math.inf)
+def deliver_all(harness: Harness) -> None:
+    """Deliver what is due, if anything is."""
+    if _any(harness, "SELECT 1 FROM outbox WHERE state NOT IN ('sent', 'abandoned') LIMIT 1"):
+        deliver(harness.effects, at_most=PASS_MAX, time_bound_s=math.inf)
 
 
-def consume(world: World, actor: Actor) -> None:
-    """Take in what is due, or an event as a channel brings it: late, doubled, or carrying other words."""
-    if world.channel.arrived and world.drawn.random() < 0.3:
-        message = world.drawn.choice(world.channel.arrived)
-        event_id = f"{message.message_id}-{world.drawn.randint(1, 3)}"
-        receive_event(world.effects, {**message.payload, "event_id": event_id}, source="event")
+def consume(harness: Harness, actor: Actor) -> None:
+    """Consume what is due, or an event as a channel brings it: late, doubled, or under another id."""
+    if harness.channel.arrived and harness.drawn.random() < 0.3:
+        message = harness.drawn.choice(harness.channel.arrived)
+        event_id = f"{message.message_id}-{harness.drawn.randint(1, 3)}"
+        receive_event(harness.effects, {**message.payload, "event_id": event_id}, source="event")
         return
-    consume_all(world)
+    consume_all(harness)
 
 
-def consume_all(world: World) -> None:
-    """Take in what is due where anything is."""
-    if _any(world, UNCONSUMED):
-        consume_due(world.effects, at_most=PASS_MAX, time_bound_s=math.inf)
+def consume_all(harness: Harness) -> None:
+    """Consume what is due, if anything is."""
+    if _any(harness, UNCONSUMED):
+        consume_due(harness.effects, at_most=PASS_MAX, time_bound_s=math.inf)
 
 
-def reconcile(world: World, actor: Actor) -> None:
+def reconcile(harness: Harness, actor: Actor) -> None:
     """Repair the ledger, now and then sweep the objects and retire results."""
-    if not _due(world, actor, RECONCILE_EVERY_S):
+    if not _due(harness, actor, RECONCILE_EVERY_S):
         return
-    reconcile_ledger(world.reconciler)
-    chance = world.drawn.random()
+    reconcile_ledger(harness.reconciler)
+    chance = harness.drawn.random()
     if chance < 0.15:
-        sweep_objects(world.reconciler)
+        sweep_objects(harness.reconciler)
     elif chance < 0.4:
-        expire_results(world.reconciler)
+        expire_results(harness.reconciler)
 
 
-def _due(world: World, actor: Actor, every_s: float) -> bool:
-    """Tell whether an actor's next pass is due, and note it."""
-    now = world.clock.seconds
-    if abs(now - actor.beats_at) < every_s:
+def _due(harness: Harness, actor: Actor, every_s: float) -> bool:
+    """Return whether an actor's next pass is due, and if so record its time."""
+    now = harness.clock.seconds
+    if abs(now - actor.heartbeat_due_s) < every_s:
         return False
-    actor.beats_at = now
+    actor.heartbeat_due_s = now
     return True
 
 
-def _any(world: World, query: str) -> bool:
-    return world.bench.connection.execute(query).fetchone() is not None
+def _any(harness: Harness, query: str) -> bool:
+    return harness.database.connection.execute(query).fetchone() is not None

@@ -1,4 +1,4 @@
-"""The evidence of a seed's end: every row, every change, and what store, channel and chain saw."""
+"""The evidence that a seed leaves: every row, every change, and what store, channel and chain saw."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.effects.results import read_result
 from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
 from receipt_pipeline_tests.chaos.simulator.fakes import MemoryChannel, MemoryObjects
-from receipt_pipeline_tests.chaos.simulator.faults import Mishap
+from receipt_pipeline_tests.chaos.simulator.faults import Fault
 from receipt_pipeline_tests.chaos.simulator.ledger import Change, Dump
 from receipt_pipeline_tests.chaos.simulator.script import SimulatedChain
 
 if TYPE_CHECKING:
-    from receipt_pipeline_tests.chaos.simulator.harness import World
+    from receipt_pipeline_tests.chaos.simulator.harness import Harness
 
 Row = dict[str, Any]
 EVIDENT = (
@@ -40,15 +40,15 @@ EVIDENT = (
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is left of one seed; times are microseconds, JSON columns are read.
+    """The evidence of one seed; times are microseconds, JSON columns are parsed.
 
     Attributes:
         of_job: rows of every table by job id, in order.
-        scans: the scans that callers handed in, by hex digest.
+        scans: the scans that callers submitted, by hex digest.
         outputs_changed: whether the model ever gave another output than the scan's own.
         served: per job what `read_result` answers: its digest, or the code with which it refuses.
         before, after: the whole ledger around one more reconciliation.
-        faults: what went wrong on the way, each line beginning with the invariant that it breaks.
+        defects: what went wrong on the way, each line beginning with the invariant that it breaks.
     """
 
     rows: dict[str, list[Row]]
@@ -64,7 +64,7 @@ class Evidence:
     served: dict[str, str]
     before: Dump
     after: Dump
-    faults: list[str]
+    defects: list[str]
     now_us: int
 
     @property
@@ -87,37 +87,37 @@ class Evidence:
         return lines
 
 
-def collect(world: World, *, before: Dump, after: Dump) -> Evidence:
-    """Read everything that a world left."""
-    rows = {table: [_read(row) for row in world.bench.rows(table)] for table in EVIDENT}
+def collect(harness: Harness, *, before: Dump, after: Dump) -> Evidence:
+    """Read everything that a harness left."""
+    rows = {table: [_read(row) for row in harness.database.rows(table)] for table in EVIDENT}
     of_job: dict[str, dict[str, list[Row]]] = {table: defaultdict(list) for table in EVIDENT}
     for table, listed in rows.items():
         for row in listed:
             of_job[table][row.get("job_id", "")].append(row)
-    changes = world.bench.changes()
+    changes = harness.database.changes()
     assert len(changes) >= len(rows["jobs"]), "nothing watches the ledger"
     return Evidence(
         rows=rows,
         of_job=of_job,
         changes=changes,
-        objects=world.objects,
-        channel=world.channel,
-        chain=world.chain,
-        scans={digest: data for wanted in world.wanted for digest, data in wanted.scans.items()},
-        outputs_changed=any(made.mishap is Mishap.CHANGED for made in world.dice.made),
-        answers=world.answers,
-        canceled=world.canceled,
-        served={row["job_id"]: _served(world, row) for row in rows["jobs"]},
+        objects=harness.objects,
+        channel=harness.channel,
+        chain=harness.chain,
+        scans={digest: data for wanted in harness.wanted for digest, data in wanted.scans.items()},
+        outputs_changed=any(made.fault is Fault.CHANGED for made in harness.faults.made),
+        answers=harness.answers,
+        canceled=harness.canceled,
+        served={row["job_id"]: _served(harness, row) for row in rows["jobs"]},
         before=before,
         after=after,
-        faults=world.faults,
-        now_us=(world.clock.now() - EPOCH) // MICROSECOND,
+        defects=harness.defects,
+        now_us=(harness.clock.now() - EPOCH) // MICROSECOND,
     )
 
 
-def _served(world: World, job: Row) -> str:
+def _served(harness: Harness, job: Row) -> str:
     try:
-        answer = read_result(world.effects, job["job_id"], tenant=job["tenant"])
+        answer = read_result(harness.effects, job["job_id"], tenant=job["tenant"])
     except PipelineError as error:
         return error.reason.code
     return str(answer["object"]["digest"]) if answer["object"] else ""

@@ -1,4 +1,4 @@
-"""What stands around the services in a simulation: clock, object store and channel, in memory and faulty."""
+"""Fakes around the services of a simulation: clock, object store and channel, in memory and faulty."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from receipt_pipeline.objects.store import (
     checked_prefix,
     set_aside_key,
 )
-from receipt_pipeline_tests.chaos.simulator.faults import Mishap, Place
+from receipt_pipeline_tests.chaos.simulator.faults import Fault, Place
 from receipt_pipeline_tests.chaos.simulator.scheduler import SimulatedCrash
 
 START = dt.datetime(2026, 11, 28, 8, 0, tzinfo=dt.UTC)
-# Is told what is about to be done outside the ledger, and answers what goes wrong with it.
-Outside = Callable[[Place, str], Mishap | None]
+# Called with what is about to happen outside the ledger; returns the fault that meets it.
+Outside = Callable[[Place, str], Fault | None]
 
-# What damages an object that is being written; what stands there right already is never written over.
-DAMAGING = frozenset({Mishap.TORN, Mishap.TORN_CRASH, Mishap.GARBLED})
+# Faults that damage an object while it is written; a correct object is never overwritten.
+DAMAGING = frozenset({Fault.PARTIAL_WRITE, Fault.PARTIAL_WRITE_CRASH, Fault.GARBLED})
 
 
 class VirtualClock:
@@ -54,20 +54,20 @@ class VirtualClock:
         return (self._now - START).total_seconds()
 
     def advance(self, seconds: float) -> None:
-        """Move by so many seconds, backwards when negative."""
+        """Move by a number of seconds, backward when negative."""
         self._now += dt.timedelta(seconds=seconds)
 
 
 @dataclass(slots=True)
 class MemoryObjects:
-    """An object store that keeps the promises of `objects.store` as long as the dice let it.
+    """An object store that keeps the promises of `objects.store` as long as the faults let it.
 
     Attributes:
         stored: bytes and time of change by key.
         changes_so_far: the number of the ledger's newest change.
         right_since: per key that number when the right bytes were put there first.
         garbled: keys under which other bytes were stored although the put was answered.
-        rotten: keys whose bytes were lost or altered after they were stored right, and after which change.
+        corrupted: keys whose bytes were lost or altered after they were stored right, and after which change.
         acting: who works at this moment.
         found_right: who has looked a key up and found the right bytes there.
     """
@@ -79,30 +79,30 @@ class MemoryObjects:
     stored: dict[str, tuple[bytes, dt.datetime]] = field(default_factory=dict)
     right_since: dict[str, int] = field(default_factory=dict)
     garbled: set[str] = field(default_factory=set)
-    rotten: dict[str, int] = field(default_factory=dict)
+    corrupted: dict[str, int] = field(default_factory=dict)
     found_right: set[tuple[str, str]] = field(default_factory=set)
 
     def put(self, key: str, data: bytes) -> PutOutcome:
         """Store bytes unless they are there; other bytes under the key are set aside."""
         checked_key(key)
-        mishap = self.outside(Place.PUT, f"put {key}")
-        if mishap is Mishap.REFUSED:
+        fault = self.outside(Place.PUT, f"put {key}")
+        if fault is Fault.REFUSED:
             raise ObjectFault(UPLOAD_FAILED, key=key)
         known = self.stored.get(key)
         if known is not None and known[0] == data:
-            mishap = Mishap.ANSWER_LOST if mishap in DAMAGING else mishap
-        if mishap in (Mishap.TORN, Mishap.TORN_CRASH):
+            fault = Fault.ANSWER_LOST if fault in DAMAGING else fault
+        if fault in (Fault.PARTIAL_WRITE, Fault.PARTIAL_WRITE_CRASH):
             self._keep(key, data[: len(data) // 2])
-            if mishap is Mishap.TORN_CRASH:
+            if fault is Fault.PARTIAL_WRITE_CRASH:
                 raise SimulatedCrash
             raise ObjectFault(UPLOAD_FAILED, key=key)
-        if mishap is Mishap.GARBLED:
+        if fault is Fault.GARBLED:
             self.garbled.add(key)
             self._keep(key, data[:-1] + b" ")
             return PutOutcome(PutKind.STORED, digest_of_bytes(data), len(data))
         outcome = self._store(key, data)
         self.right_since.setdefault(key, self.changes_so_far())
-        if mishap is Mishap.ANSWER_LOST:
+        if fault is Fault.ANSWER_LOST:
             raise ObjectFault(UPLOAD_FAILED, key=key)
         return outcome
 
@@ -131,7 +131,7 @@ class MemoryObjects:
         """Return full digest and size of the stored bytes, None when there is no such object."""
         self._look(key)
         found = self.stored.get(key)
-        if key in self.right_since and key not in self.rotten:
+        if key in self.right_since and key not in self.corrupted:
             self.found_right.add((self.acting(), key))
         return None if found is None else (digest_of_bytes(found[0]), len(found[0]))
 
@@ -148,15 +148,15 @@ class MemoryObjects:
         self.outside(Place.LOOK, f"delete {key}")
         return self.stored.pop(key, None) is not None
 
-    def rot(self, key: str, *, lost: bool) -> None:
+    def corrupt(self, key: str, *, lost: bool) -> None:
         """Lose or alter stored bytes, as an accident would."""
         data, changed = self.stored.pop(key)
-        self.rotten.setdefault(key, self.changes_so_far())
+        self.corrupted.setdefault(key, self.changes_so_far())
         if not lost:
             self.stored[key] = (b"?" + data[1:], changed)
 
     def _look(self, key: str) -> None:
-        if self.outside(Place.LOOK, f"look up {key}") is Mishap.BLIND:
+        if self.outside(Place.LOOK, f"look up {key}") is Fault.UNREADABLE:
             raise ObjectFault(OBJECT_UNREADABLE, key=key)
 
     def _store(self, key: str, data: bytes) -> PutOutcome:
@@ -184,21 +184,21 @@ class MemoryChannel:
     capability: Capability = Capability.LOOKUP
 
     def send(self, message: OutgoingMessage) -> None:
-        """Let the message arrive, unless the dice lose, refuse or double it."""
-        mishap = self.outside(Place.SEND, f"send {message.message_id}")
-        if mishap is Mishap.REFUSED:
+        """Let the message arrive, unless the faults lose, refuse or double it."""
+        fault = self.outside(Place.SEND, f"send {message.message_id}")
+        if fault is Fault.REFUSED:
             raise SendFailed(NOTIFICATION_FAILED, cause="simulated")
-        if mishap is Mishap.LOST:
+        if fault is Fault.LOST:
             return
         self.arrived.append(message)
-        if mishap is Mishap.DOUBLED:
+        if fault is Fault.DOUBLED:
             self.arrived.append(message)
-        if mishap is Mishap.ANSWER_LOST:
+        if fault is Fault.ANSWER_LOST:
             raise SendUnknown(NOTIFICATION_UNKNOWN, cause="simulated")
 
     def lookup(self, message: OutgoingMessage) -> str | None:
         """Return the place of this message among the arrived, None when none arrived."""
-        if self.outside(Place.LOOK, f"look up {message.message_id}") is Mishap.BLIND:
+        if self.outside(Place.LOOK, f"look up {message.message_id}") is Fault.UNREADABLE:
             raise SendUnknown(NOTIFICATION_UNKNOWN, cause="simulated")
         for place, known in enumerate(self.arrived):
             if known.message_id == message.message_id:

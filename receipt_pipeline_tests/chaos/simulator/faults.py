@@ -1,4 +1,4 @@
-"""The dice of a simulation: every place at which something may go wrong, and what goes wrong there."""
+"""The faults of a simulation: where they may occur, how likely each is, and what a seed decides."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Mishap(StrEnum):
+class Fault(StrEnum):
     """What can go wrong."""
 
     CRASH = "crash"
     HANG = "hang"
     STALL = "stall"
-    THEFT = "theft"
+    LEASE_THEFT = "theft"
     ERROR = "error"
     TIME_JUMPS = "time_jumps"
     CLOCK_BACK = "clock_back"
-    AWAY = "away"
+    UNAVAILABLE = "away"
     ANSWER_LOST = "answer_lost"
     REFUSED = "refused"
-    TORN = "torn"
-    TORN_CRASH = "torn_crash"
+    PARTIAL_WRITE = "torn"
+    PARTIAL_WRITE_CRASH = "torn_crash"
     GARBLED = "garbled"
-    BLIND = "blind"
+    UNREADABLE = "blind"
     LOST = "lost"
     DOUBLED = "doubled"
     CHANGED = "changed"
-    ROT = "rot"
+    CORRUPTION = "rot"
     RESUBMIT = "resubmit"
     CANCEL = "cancel"
     SUPERSEDE = "supersede"
@@ -38,7 +38,7 @@ class Place(StrEnum):
     """Where a decision is made."""
 
     POINT = "point"
-    BRINK = "brink"
+    PENDING_WRITE = "brink"
     OPEN = "open"
     WRITTEN = "written"
     PUT = "put"
@@ -46,103 +46,108 @@ class Place(StrEnum):
     SEND = "send"
     LAUNCH = "launch"
     MODEL = "model"
-    ASIDE = "aside"
+    INTERVENTION = "aside"
     AIM = "aim"
 
 
-# What may happen at each place, and the greatest chance that a seed may give it.
-MISHAPS: Mapping[Place, Mapping[Mishap, float]] = {
+# What may happen at each place, and the highest probability that a seed may give it.
+FAULTS_AT: Mapping[Place, Mapping[Fault, float]] = {
     Place.POINT: {
-        Mishap.THEFT: 0.22,
-        Mishap.CRASH: 0.08,
-        Mishap.HANG: 0.04,
-        Mishap.STALL: 0.04,
-        Mishap.ERROR: 0.05,
-        Mishap.TIME_JUMPS: 0.03,
-        Mishap.CLOCK_BACK: 0.03,
+        Fault.LEASE_THEFT: 0.22,
+        Fault.CRASH: 0.08,
+        Fault.HANG: 0.04,
+        Fault.STALL: 0.04,
+        Fault.ERROR: 0.05,
+        Fault.TIME_JUMPS: 0.03,
+        Fault.CLOCK_BACK: 0.03,
     },
-    Place.BRINK: {
-        Mishap.THEFT: 0.6,
-        Mishap.CRASH: 0.15,
-        Mishap.HANG: 0.05,
-        Mishap.ERROR: 0.05,
+    Place.PENDING_WRITE: {
+        Fault.LEASE_THEFT: 0.6,
+        Fault.CRASH: 0.15,
+        Fault.HANG: 0.05,
+        Fault.ERROR: 0.05,
     },
     Place.OPEN: {
-        Mishap.THEFT: 0.08,
-        Mishap.CRASH: 0.02,
-        Mishap.HANG: 0.02,
-        Mishap.AWAY: 0.03,
-        Mishap.TIME_JUMPS: 0.02,
+        Fault.LEASE_THEFT: 0.08,
+        Fault.CRASH: 0.02,
+        Fault.HANG: 0.02,
+        Fault.UNAVAILABLE: 0.03,
+        Fault.TIME_JUMPS: 0.02,
     },
-    Place.WRITTEN: {Mishap.CRASH: 0.04, Mishap.ANSWER_LOST: 0.04},
+    Place.WRITTEN: {Fault.CRASH: 0.04, Fault.ANSWER_LOST: 0.04},
     Place.PUT: {
-        Mishap.REFUSED: 0.15,
-        Mishap.ANSWER_LOST: 0.2,
-        Mishap.TORN: 0.1,
-        Mishap.TORN_CRASH: 0.1,
-        Mishap.GARBLED: 0.1,
-        Mishap.CRASH: 0.1,
-        Mishap.THEFT: 0.3,
+        Fault.REFUSED: 0.15,
+        Fault.ANSWER_LOST: 0.2,
+        Fault.PARTIAL_WRITE: 0.1,
+        Fault.PARTIAL_WRITE_CRASH: 0.1,
+        Fault.GARBLED: 0.1,
+        Fault.CRASH: 0.1,
+        Fault.LEASE_THEFT: 0.3,
     },
-    Place.LOOK: {Mishap.THEFT: 0.1, Mishap.BLIND: 0.2, Mishap.HANG: 0.1, Mishap.CRASH: 0.05},
+    Place.LOOK: {Fault.LEASE_THEFT: 0.1, Fault.UNREADABLE: 0.2, Fault.HANG: 0.1, Fault.CRASH: 0.05},
     Place.SEND: {
-        Mishap.REFUSED: 0.25,
-        Mishap.LOST: 0.25,
-        Mishap.DOUBLED: 0.2,
-        Mishap.ANSWER_LOST: 0.2,
-        Mishap.CRASH: 0.1,
+        Fault.REFUSED: 0.25,
+        Fault.LOST: 0.25,
+        Fault.DOUBLED: 0.2,
+        Fault.ANSWER_LOST: 0.2,
+        Fault.CRASH: 0.1,
     },
-    Place.LAUNCH: {Mishap.LOST: 0.15, Mishap.DOUBLED: 0.5},
-    Place.MODEL: {Mishap.CHANGED: 0.15},
-    Place.ASIDE: {
-        Mishap.ROT: 0.15,
-        Mishap.RESUBMIT: 0.2,
-        Mishap.CANCEL: 0.12,
-        Mishap.SUPERSEDE: 0.08,
-        Mishap.TIME_JUMPS: 0.2,
+    Place.LAUNCH: {Fault.LOST: 0.15, Fault.DOUBLED: 0.5},
+    Place.MODEL: {Fault.CHANGED: 0.15},
+    Place.INTERVENTION: {
+        Fault.CORRUPTION: 0.15,
+        Fault.RESUBMIT: 0.2,
+        Fault.CANCEL: 0.12,
+        Fault.SUPERSEDE: 0.08,
+        Fault.TIME_JUMPS: 0.2,
     },
 }
-# A seed leaves some kinds out altogether, so that the others come to act on longer lives.
-LEFT_OUT = 0.35
-_TAKEN_THERE: Mapping[Mishap, float] = {Mishap.THEFT: 0.75, Mishap.CRASH: 0.05, Mishap.HANG: 0.05}
-# Most seeds aim at one moment, named as the tale names it: there things go wrong nearly every time, and
-# seldom elsewhere, so that enough work gets that far.
-AIMS: tuple[tuple[str, Mapping[Mishap, float]], ...] = (
-    ("checkpoint.before", _TAKEN_THERE),
-    ("intent.before", _TAKEN_THERE),
-    ("upload.before", _TAKEN_THERE),
-    ("read_back.before", _TAKEN_THERE),
-    ("commit.before", _TAKEN_THERE),
-    ("commit.before", _TAKEN_THERE),  # Twice: of the work that begins, the least gets that far.
-    ("model.before", _TAKEN_THERE),
+# A seed omits some kinds altogether, so that the others meet longer executions.
+OMITTED_SHARE = 0.35
+_STOLEN_THERE: Mapping[Fault, float] = {Fault.LEASE_THEFT: 0.75, Fault.CRASH: 0.05, Fault.HANG: 0.05}
+# Most seeds aim at one moment, named as in the log: faults are frequent there and rare elsewhere, so that
+# enough work gets that far.
+AIMS: tuple[tuple[str, Mapping[Fault, float]], ...] = (
+    ("checkpoint.before", _STOLEN_THERE),
+    ("intent.before", _STOLEN_THERE),
+    ("upload.before", _STOLEN_THERE),
+    ("read_back.before", _STOLEN_THERE),
+    ("commit.before", _STOLEN_THERE),
+    ("commit.before", _STOLEN_THERE),  # Twice: little of the work that begins gets that far.
+    ("model.before", _STOLEN_THERE),
     (
         "put results/",
-        {Mishap.GARBLED: 0.5, Mishap.TORN: 0.15, Mishap.TORN_CRASH: 0.15, Mishap.ANSWER_LOST: 0.15},
+        {
+            Fault.GARBLED: 0.5,
+            Fault.PARTIAL_WRITE: 0.15,
+            Fault.PARTIAL_WRITE_CRASH: 0.15,
+            Fault.ANSWER_LOST: 0.15,
+        },
     ),
     ("", {}),
 )
-UNAIMED = (Place.POINT, Place.BRINK, Place.OPEN, Place.WRITTEN, Place.PUT)
-SELDOM = 0.3
+UNAIMED = (Place.POINT, Place.PENDING_WRITE, Place.OPEN, Place.WRITTEN, Place.PUT)
+UNAIMED_FACTOR = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision that let something go wrong: its number in the seed, place and kind."""
+    """One decision for a fault: its number in the seed, place and kind."""
 
     number: int
     place: Place
-    mishap: Mishap
+    fault: Fault
 
 
 @dataclass(slots=True)
-class Dice:
+class FaultSource:
     """Decides from a seed; the same seed and the same run make the same decisions.
 
     Attributes:
-        disabled: numbers of decisions that let nothing go wrong, for a smaller story of the same seed.
-        calm: nothing goes wrong any more, and nothing is counted.
-        ordered: what goes wrong at the next decision of a place, instead of what the seed says.
-        aim: with what the moment begins at which this seed aims; "" for a seed that aims at none.
+        disabled: numbers of decisions without a fault, for a shorter log of the same seed.
+        calm: no fault occurs and no decision is counted.
+        ordered: the fault of the next decision at a place, instead of the seed's.
+        aim: how the name of the moment begins at which this seed aims; "" for none.
     """
 
     seed: int
@@ -150,46 +155,48 @@ class Dice:
     calm: bool = False
     decisions: int = 0
     made: list[Decision] = field(default_factory=list)
-    ordered: dict[Place, Mishap] = field(default_factory=dict)
+    ordered: dict[Place, Fault] = field(default_factory=dict)
     aim: str = field(init=False)
     _random: random.Random = field(init=False)
-    _chances: dict[Place, list[tuple[Mishap, float]]] = field(init=False)
+    _chances: dict[Place, list[tuple[Fault, float]]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._random = random.Random(f"dice {self.seed}")
         self._chances = {
             place: [
-                (mishap, 0.0 if self._random.random() < LEFT_OUT else most * self._random.random())
-                for mishap, most in mishaps.items()
+                (fault, 0.0 if self._random.random() < OMITTED_SHARE else most * self._random.random())
+                for fault, most in kinds.items()
             ]
-            for place, mishaps in MISHAPS.items()
+            for place, kinds in FAULTS_AT.items()
         }
         self.aim, aimed = AIMS[self._random.randrange(len(AIMS))]
         if self.aim:
             for place in UNAIMED:
-                self._chances[place] = [(kind, chance * SELDOM) for kind, chance in self._chances[place]]
+                self._chances[place] = [
+                    (kind, chance * UNAIMED_FACTOR) for kind, chance in self._chances[place]
+                ]
         self._chances[Place.AIM] = list(aimed.items())
 
     def place_of(self, place: Place, what: str) -> Place:
         """Return the place at which a moment counts: one that is aimed at is a place of its own."""
         return Place.AIM if self.aim and what.startswith(self.aim) else place
 
-    def decide(self, place: Place) -> Mishap | None:
-        """Decide whether something goes wrong here, and what."""
+    def decide(self, place: Place) -> Fault | None:
+        """Decide whether a fault occurs here, and which."""
         if self.calm and place not in self.ordered:
             return None
         number = self.decisions
         self.decisions += 1
-        mishap = self.ordered.pop(place, None) or self._drawn(place)
-        if mishap is None or number in self.disabled:
+        fault = self.ordered.pop(place, None) or self._drawn(place)
+        if fault is None or number in self.disabled:
             return None
-        self.made.append(Decision(number, place, mishap))
-        return mishap
+        self.made.append(Decision(number, place, fault))
+        return fault
 
-    def _drawn(self, place: Place) -> Mishap | None:
+    def _drawn(self, place: Place) -> Fault | None:
         drawn = self._random.random()
-        for mishap, chance in self._chances[place]:
+        for fault, chance in self._chances[place]:
             if drawn < chance:
-                return mishap
+                return fault
             drawn -= chance
         return None

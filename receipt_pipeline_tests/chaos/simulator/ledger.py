@@ -23,7 +23,7 @@ from receipt_pipeline.ledger.releases import SETUP, approve_release, move_alias
 from receipt_pipeline.ledger.schema.effects import effects, outbox, review_tasks
 from receipt_pipeline.ledger.schema.jobs import attempts, items, jobs, metadata
 from receipt_pipeline_tests.chaos.simulator.fakes import Outside, VirtualClock
-from receipt_pipeline_tests.chaos.simulator.faults import Mishap, Place
+from receipt_pipeline_tests.chaos.simulator.faults import Fault, Place
 
 RELEASE = Release(
     image_digest=digest_of("simulated image"),
@@ -92,7 +92,7 @@ class Change:
 
 
 class SimulatedLedger(Ledger):
-    """The real ledger, whose transactions are places at which something may go wrong."""
+    """The real ledger, whose transactions are places for faults."""
 
     outside: Outside
     kept: Connection
@@ -102,19 +102,19 @@ class SimulatedLedger(Ledger):
     @contextmanager
     def transaction(self) -> Iterator[LedgerTransaction]:
         """Open a writing transaction, or fail: before anything is written, or after it was committed."""
-        self._come_in("open a transaction")
+        self._enter("open a transaction")
         try:
             with super().transaction() as tx:
                 yield tx
         finally:
             self.inside = False
-        if self.outside(Place.WRITTEN, "commit") is Mishap.ANSWER_LOST:
+        if self.outside(Place.WRITTEN, "commit") is Fault.ANSWER_LOST:
             raise LedgerUnavailable(LEDGER_UNAVAILABLE, cause="simulated")
 
     @contextmanager
     def reading(self) -> Iterator[LedgerTransaction]:
         """Open a reading transaction, or fail."""
-        self._come_in("read")
+        self._enter("read")
         try:
             with super().reading() as tx:
                 yield tx
@@ -127,15 +127,15 @@ class SimulatedLedger(Ledger):
     def _give_back(self, connection: Connection) -> None:
         """Keep it for the next transaction: there is never more than one."""
 
-    def _come_in(self, what: str) -> None:
+    def _enter(self, what: str) -> None:
         assert not self.inside, "one transaction inside another"
-        if self.outside(Place.OPEN, what) is Mishap.AWAY:
+        if self.outside(Place.OPEN, what) is Fault.UNAVAILABLE:
             raise LedgerUnavailable(LEDGER_UNAVAILABLE, cause="simulated")
         self.inside = True
         self.opened += 1
 
 
-class LedgerBench:
+class MemoryDatabase:
     """One connection and engine for seed after seed, so that statements are compiled once a process."""
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class LedgerBench:
 
     def fresh(self, clock: VirtualClock, *, seed: int) -> SimulatedLedger:
         """Return an empty, migrated ledger with one approved release; the one before is gone."""
-        # Not `deserialize`: it opens the database anew, and the triggers on its tables would be gone.
+        # Not `deserialize`: it reopens the database, which drops the triggers on its tables.
         self._image.backup(self.connection)
         self.connection.execute("DELETE FROM temp.changes")
         ledger = SimulatedLedger(self.engine, clock=clock, numbers=_numbers(seed))
@@ -214,7 +214,7 @@ class LedgerBench:
 
         differs = " OR ".join(f"old.{column} IS NOT new.{column}" for column in columns)
         job = "(SELECT {} FROM main.jobs WHERE job_id = new.job_id)"
-        # As the ledger itself reckons: its clock, never before the newest event.
+        # The ledger's own time: its clock, never before the newest event.
         now = "max(clock_us(), ifnull((SELECT at FROM main.events ORDER BY seq DESC LIMIT 1), 0))"
         for event, before, when in (("INSERT", "NULL", "1"), ("UPDATE", picture("old"), differs)):
             self.connection.execute(

@@ -1,4 +1,4 @@
-"""What a simulated house is asked to do: its jobs and their scans, and what the chain says of each scan."""
+"""What a simulated instance has to do: its jobs and scans, and the outcome of each scan."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from receipt_pipeline.core.request import JOB_CONTRACT, ItemRequest, JobRequest,
 from receipt_pipeline_tests.chaos.simulator.fakes import START
 from receipt_pipeline_tests.chaos.simulator.scheduler import SimulatedCrash
 
-# One may come too late for its cutoff, the others are always accepted.
+# One may be too late for its cutoff; the others are always accepted.
 JOBS = 6
 TENANTS = ("acme", "globex")
 CALLER = "kim"
-# How often each kind of scan comes; `poison` never gets an answer, `deadly` ends every process that reads it.
+# How often each kind of scan occurs. `poison` is never answered; `deadly` kills every process that reads it.
 SCAN_KINDS = ("clear",) * 8 + ("review",) * 5 + ("broken", "broken", "flaky", "poison", "deadly")
 FLAKY_FAILURES = 1
 
@@ -48,7 +48,7 @@ LIMITS = Limits().replace(
 
 @dataclass(frozen=True, slots=True)
 class WantedJob:
-    """One job that callers want: the request, its tenant, and the scans by their hex digest."""
+    """One job that callers submit: the request, its tenant, and the scans by hex digest."""
 
     tenant: str
     request: JobRequest
@@ -62,7 +62,7 @@ class WantedJob:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedScans:
-    """Scans that come out of memory, over a pipe, as `intake` asks for descriptors."""
+    """Scans from memory through a pipe, because `intake` reads descriptors."""
 
     scans: dict[str, bytes]
 
@@ -119,7 +119,7 @@ def _request(drawn: random.Random, number: int, listed: tuple[ItemRequest, ...])
 
 
 def outcome_of_scan(data: bytes) -> ItemOutcome:
-    """Return what the chain says of a scan once it says anything: the same on every try."""
+    """Return the chain's outcome for a scan, the same on every attempt."""
     kind = data.partition(b"|")[0].decode()
     if kind == "broken":
         return ItemOutcome(item_class=ItemClass.REJECTED, reason_code=SCAN_BROKEN.code)

@@ -1,4 +1,4 @@
-"""Fresh homes for the cells of the crash matrix: each a copy of one that was set up once."""
+"""Fresh instances for the cells of the crash matrix: copies of one that was set up once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from typing import Protocol
 import sqlalchemy as sa
 
 from receipt_pipeline.chain.image_digest import installed_image_digest
-from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.core.reasons import SETTING_INVALID
 from receipt_pipeline.drill.sandbox import apart
-from receipt_pipeline.settings import PACKAGE_ROOT, Settings
+from receipt_pipeline.settings import PACKAGE_ROOT
 from receipt_pipeline_tests.chaos.crash_matrix.scenarios import MATRIX_LIMITS
 
 SQLITE = "sqlite"
@@ -31,11 +29,11 @@ class CellLedgers(Protocol):
 
     name: str
 
-    def template(self, home: Path) -> Mapping[str, str]:
+    def template(self, data_dir: Path) -> Mapping[str, str]:
         """Return the environment in which the ledger to copy is set up."""
 
-    def fresh(self, home: Path) -> Mapping[str, str]:
-        """Make a copy for the home of one cell; returns its environment."""
+    def fresh(self, data_dir: Path) -> Mapping[str, str]:
+        """Make a copy for the data directory of one cell; returns its environment."""
 
     def drop(self, environment: Mapping[str, str]) -> None:
         """Remove a copy."""
@@ -43,30 +41,30 @@ class CellLedgers(Protocol):
 
 @dataclass(slots=True)
 class SqliteLedgers:
-    """One file is set up and copied into each home."""
+    """One file is set up and copied into each data directory."""
 
     name: str = SQLITE
     made: Path | None = None
 
-    def template(self, home: Path) -> Mapping[str, str]:
-        """Return the environment of the first home."""
-        self.made = home / "ledger.db"
+    def template(self, data_dir: Path) -> Mapping[str, str]:
+        """Return the environment of the first instance."""
+        self.made = data_dir / "ledger.db"
         return {}
 
-    def fresh(self, home: Path) -> Mapping[str, str]:
-        """Copy the file into the home."""
+    def fresh(self, data_dir: Path) -> Mapping[str, str]:
+        """Copy the file into the data directory."""
         assert self.made is not None
-        home.mkdir(parents=True)
-        shutil.copyfile(self.made, home / "ledger.db")
+        data_dir.mkdir(parents=True)
+        shutil.copyfile(self.made, data_dir / "ledger.db")
         return {}
 
     def drop(self, environment: Mapping[str, str]) -> None:
-        """The copy goes with its home."""
+        """Do nothing: the copy is removed with its data directory."""
 
 
 @dataclass(slots=True)
 class PostgresLedgers:
-    """One database is set up and copied for each cell, all beside what is on the server already."""
+    """One database is set up and copied for each cell, next to what the server has already."""
 
     url: sa.URL
     name: str = POSTGRES
@@ -74,13 +72,13 @@ class PostgresLedgers:
     copies: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def template(self, home: Path) -> Mapping[str, str]:
+    def template(self, data_dir: Path) -> Mapping[str, str]:
         """Create the database that is copied."""
         self._do(f"CREATE DATABASE {self.prefix}")
         return self._environment(self.prefix)
 
-    def fresh(self, home: Path) -> Mapping[str, str]:
-        """Copy the database; a copy needs the original to itself."""
+    def fresh(self, data_dir: Path) -> Mapping[str, str]:
+        """Copy the database; nothing else may use the original meanwhile."""
         with self.lock:
             self.copies += 1
             database = f"{self.prefix}_{self.copies}"
@@ -88,7 +86,7 @@ class PostgresLedgers:
         return self._environment(database)
 
     def drop(self, environment: Mapping[str, str]) -> None:
-        """Drop the database, whoever is still connected."""
+        """Drop the database, even while someone is connected."""
         database = sa.make_url(environment["RECEIPTS_POSTGRES_URL"]).database
         assert database is not None
         assert database.startswith(self.prefix)
@@ -104,22 +102,8 @@ class PostgresLedgers:
             connection.execute(sa.text(statement))
 
 
-def ledgers_of(name: str, settings: Settings) -> CellLedgers:
-    """Return where the cells' ledgers come from.
-
-    Raises:
-        InputRefused: SETTING.INVALID.v1 when PostgreSQL is asked for and no server is named.
-    """
-    if name == SQLITE:
-        return SqliteLedgers()
-    if not settings.ledger_url.startswith("postgresql"):
-        wanted = "a PostgreSQL server on which this user may create databases of its own"
-        raise InputRefused(SETTING_INVALID, variable="RECEIPTS_POSTGRES_URL", wanted=wanted)
-    return PostgresLedgers(sa.make_url(settings.ledger_url))
-
-
 @dataclass(slots=True)
-class Homes:
+class Instances:
     """Makes the folder, the ledger and the environment of each cell below one root."""
 
     root: Path
@@ -127,14 +111,14 @@ class Homes:
     image_digest: str = field(default_factory=lambda: installed_image_digest(PACKAGE_ROOT))
 
     def template_environment(self) -> tuple[Path, dict[str, str]]:
-        """Return folder and environment in which the first home is to be set up."""
+        """Return folder and environment in which the first instance is to be set up."""
         folder = self.root / "template"
         (folder / "home").mkdir(parents=True)
         return folder, self._environment(folder, self.ledgers.template(folder / "home"))
 
     @contextmanager
     def fresh(self, name: str, limits: Mapping[str, str]) -> Iterator[tuple[Path, dict[str, str]]]:
-        """Yield a cell's folder and environment; its ledger goes at the end."""
+        """Yield a cell's folder and environment; its ledger is dropped at the end."""
         folder = self.root / name
         folder.mkdir()
         given = self.ledgers.fresh(folder / "home")

@@ -19,7 +19,7 @@ from receipt_pipeline_tests.postgres_server import PostgresServer, named_server,
 from receipt_pipeline_tests.suite_results import PROJECT, SuiteRecorder, attach_requirements, tree_state
 
 if TYPE_CHECKING:
-    from receipt_pipeline.intake.context import Intake
+    from receipt_pipeline.intake.context import IntakeContext
     from receipt_pipeline.ledger.engine import Ledger
 
 # Before any test or product module is imported: what concerns the tests is kept, the caller's set-up goes.
@@ -205,7 +205,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def intake(ledger: Ledger, tmp_path: Path) -> Intake:
+def intake(ledger: Ledger, tmp_path: Path) -> IntakeContext:
     """The doors of intake over each ledger, their home in the folder `home` of this test."""
     from receipt_pipeline_tests.intake_home import an_intake
 
@@ -213,7 +213,7 @@ def intake(ledger: Ledger, tmp_path: Path) -> Intake:
 
 
 @pytest.fixture
-def place(intake: Intake) -> Path:
+def place(intake: IntakeContext) -> Path:
     """The tenant's drop folder."""
     from receipt_pipeline_tests.builders import TENANT
 

@@ -14,7 +14,7 @@ from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.intake.accept import Acceptance, accept
-from receipt_pipeline.intake.context import Intake, status_document_location, tell_nobody
+from receipt_pipeline.intake.context import IntakeContext, ignore_event, status_document_location
 from receipt_pipeline.intake.inbox.sweep import SweepSummary, sweep_inbox
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.schema.effects import object_refs
@@ -27,11 +27,11 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def an_intake(
-    ledger: Ledger, home: Path, *, after_accept: Callable[[str], None] = tell_nobody, **limits: Any
-) -> Intake:
+    ledger: Ledger, home: Path, *, after_accept: Callable[[str], None] = ignore_event, **limits: Any
+) -> IntakeContext:
     """Return the services of intake over a ledger in which the production release is approved."""
     approve(ledger)
-    return Intake(
+    return IntakeContext(
         ledger=ledger,
         objects=LocalObjectStore(home / "objects"),
         limits=Limits().replace(**limits),
@@ -81,14 +81,14 @@ def batch_bytes(rows: list[dict[str, Any]], **fields: Any) -> bytes:
     return as_bytes({"contract": "receipt-batch/v1", "rows": rows} | fields)
 
 
-def hand_in(intake: Intake, document: Any, folder: Path, **given: Any) -> Acceptance:
+def hand_in(intake: IntakeContext, document: Any, folder: Path, **given: Any) -> Acceptance:
     """Hand one manifest in whose scans lie in the folder, through a door named `test`."""
     return accept(
         intake, as_bytes(document), **({"principal": PRINCIPAL, "folder": folder, "door": "test"} | given)
     )
 
 
-def refusal_of(intake: Intake, document: Any, folder: Path, **given: Any) -> tuple[str, str]:
+def refusal_of(intake: IntakeContext, document: Any, folder: Path, **given: Any) -> tuple[str, str]:
     """Return reason and place for which a manifest is refused; nothing may be accepted by it."""
     with pytest.raises(InputRefused) as caught:
         hand_in(intake, document, folder, **given)
@@ -102,12 +102,12 @@ def holders(ledger: Ledger) -> set[str]:
         return {row["holder"] for row in tx.rows(object_refs.select())}
 
 
-def submission_states(intake: Intake) -> list[str]:
+def submission_states(intake: IntakeContext) -> list[str]:
     """Return the states of all submissions."""
     return [row["state"] for row in submission_list(intake.ledger)]
 
 
-def drop(intake: Intake, name: str, document: Any, *, tenant: str = TENANT) -> Path:
+def drop(intake: IntakeContext, name: str, document: Any, *, tenant: str = TENANT) -> Path:
     """Put a manifest into a tenant's drop folder."""
     path = intake.inbox / tenant / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def drop(intake: Intake, name: str, document: Any, *, tenant: str = TENANT) -> P
     return path
 
 
-def sweep(intake: Intake) -> SweepSummary:
+def sweep(intake: IntakeContext) -> SweepSummary:
     """Run one pass with plenty of time."""
     return sweep_inbox(intake, time_bound_s=60)
 
@@ -149,6 +149,6 @@ def names_in(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def acknowledgements(intake: Intake, tenant: str = TENANT) -> list[dict[str, Any]]:
+def acknowledgements(intake: IntakeContext, tenant: str = TENANT) -> list[dict[str, Any]]:
     """Return the acknowledgements in a tenant's outbox, by file name."""
     return [json.loads(path.read_text()) for path in sorted(intake.outbox(tenant).glob("*.ack.json"))]

@@ -25,7 +25,7 @@ from receipt_pipeline.ledger.invariants.objects import (
 )
 from receipt_pipeline.ledger.invariants.records import unbalanced_items
 from receipt_pipeline.ledger.investigations import OPEN, RESOLVED, InvestigationKind, is_owned
-from receipt_pipeline.ledger.legacy_jobs import undecided_older_jobs
+from receipt_pipeline.ledger.legacy_jobs import undecided_legacy_jobs
 from receipt_pipeline.ledger.open_questions import RECONCILER
 from receipt_pipeline.ledger.rows import TenantScope, read_scope
 from receipt_pipeline.ledger.schema.effects import investigations
@@ -156,7 +156,7 @@ def read_facts(
         job_id: count for job_id, count in _unanswered_items(tx, found).items() if scope.shows_job(job_id)
     }
     listed, standing = _listed(tx, scope, earlier)
-    listed["imported_open"] = undecided_older_jobs(tx, tenant)
+    listed["imported_open"] = undecided_legacy_jobs(tx, tenant)
     asked = select(investigations).order_by(investigations.c.opened_at, investigations.c.investigation_id)
     questions = [row for row in tx.rows(asked) if scope.shows_question(row)]
     findings = listed | {"missing_terminal": list(unresolved), "unresolved_items": sorted(unanswered)}

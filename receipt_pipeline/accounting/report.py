@@ -20,7 +20,7 @@ from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.ledger.effects.alerts import open_alerts
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import OPEN
-from receipt_pipeline.ledger.legacy_jobs import count_older_jobs
+from receipt_pipeline.ledger.legacy_jobs import count_legacy_jobs
 from receipt_pipeline.ledger.rows import TenantScope
 from receipt_pipeline.ledger.schema.effects import consumed, deliveries, effects, review_tasks
 from receipt_pipeline.ledger.schema.jobs import attempts, jobs
@@ -104,7 +104,7 @@ def _imported(tx: LedgerTransaction, facts: Facts) -> dict[str, Any]:
     """
     classes: Counter[str] = Counter()
     counts = Counter({"total": 0, "terminal": 0, "decided": 0, "open": 0})
-    for row in count_older_jobs(tx, facts.scope.tenant):
+    for row in count_legacy_jobs(tx, facts.scope.tenant):
         counts["total"] += row["jobs"]
         if row["terminal_class"] is not None:
             counts["terminal"] += row["jobs"]

@@ -18,12 +18,12 @@ from receipt_pipeline.chain.ocr import RapidOcrEngine
 from receipt_pipeline.chain.ocr_models import place_models
 from receipt_pipeline.chain.release import load_chain, shipped_releases, verify_release
 from receipt_pipeline.chain.values import OcrEngine
-from receipt_pipeline.core.errors import home_fault
+from receipt_pipeline.core.errors import data_directory_fault
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.effects.channels import Channel, CommandChannel, FileChannel
 from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.status_documents import send_status_documents
-from receipt_pipeline.intake.context import Intake, status_document_location
+from receipt_pipeline.intake.context import IntakeContext, status_document_location
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.releases import list_releases
 from receipt_pipeline.objects.local_store import LocalObjectStore
@@ -91,13 +91,13 @@ class Rooms:
         )
 
     @cached_property
-    def intake(self) -> Intake:
+    def intake(self) -> IntakeContext:
         """Return what the doors of intake work with."""
 
         def tell(job_id: str) -> None:
             send_status_documents(self.effects, at_most=1, job_id=job_id)
 
-        return Intake(
+        return IntakeContext(
             ledger=self.ledger,
             objects=self.objects,
             limits=self.settings.limits,
@@ -171,7 +171,7 @@ def _make_folders(settings: Settings) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise home_fault(error, folder) from error
+            raise data_directory_fault(error, folder) from error
 
 
 def _folders(settings: Settings) -> HomeFolders:

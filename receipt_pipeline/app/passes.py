@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from receipt_pipeline.app.context import Rooms
 from receipt_pipeline.core.next_actions import ACTION_TEXTS, NextAction
 from receipt_pipeline.core.principals import Principal, Role, require
-from receipt_pipeline.core.receipt_text import what_stands
+from receipt_pipeline.core.receipt_text import kept_items_text
 from receipt_pipeline.effects.consume import consume_due
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
@@ -173,7 +173,7 @@ class Passes(Rooms):
             documents = [read_status(tx, job_id) for job_id in job_ids]
         return [
             {
-                "stands": what_stands(document),
+                "stands": kept_items_text(document),
                 "safe_now": ACTION_TEXTS[NextAction(document["next_action"])].meaning,
                 "asked": f"{document['operation_class']} of {document['items']['requested']} items",
                 "in_full": f"receipts status {document['job_id']} --audience support",

@@ -12,7 +12,7 @@ from receipt_pipeline.core.errors import InputRefused, NotAllowed
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.principals import Role, require
 from receipt_pipeline.core.reasons import FIELD_INVALID, STATE_REFUSES
-from receipt_pipeline.core.receipt_text import compensation, ending_explained
+from receipt_pipeline.core.receipt_text import cancellation_document, compensation
 from receipt_pipeline.intake.retry import preview_retry, retry_unresolved
 from receipt_pipeline.intake.supersede import supersede_by_job, supersede_by_manifest
 from receipt_pipeline.ledger.grants import give_grant, list_grants, revoke_grant
@@ -53,7 +53,7 @@ class RepairOrders(Orders):
     def _ended(self, job_id: str) -> dict[str, Any]:
         """Return the status of a job that was ended on request, with what became of each item."""
         with self.ledger.reading() as tx:
-            explained = ending_explained(read_items(tx, job_id), read_facts(tx, job_id).effects)
+            explained = cancellation_document(read_items(tx, job_id), read_facts(tx, job_id).effects)
             return read_status(tx, job_id, tenant=self.settings.tenant) | explained
 
     def _what_stands(self, job_id: str) -> dict[str, Any]:

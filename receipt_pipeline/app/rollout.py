@@ -8,12 +8,12 @@ from typing import Any
 
 from receipt_pipeline.app.evaluations import EvaluationOrders
 from receipt_pipeline.core.errors import InputRefused, NotAllowed
-from receipt_pipeline.core.legacy_jobs import OPEN_WORD, OWN_ORIGIN, older_job_document
+from receipt_pipeline.core.legacy_jobs import OPEN_WORD, OWN_ORIGIN, legacy_job_document
 from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.core.principals import Role, require
 from receipt_pipeline.core.reasons import FIELD_INVALID, ROLLBACK_SERVED
-from receipt_pipeline.intake.legacy_import import ImportAnswer, OlderSystem, import_older_jobs
-from receipt_pipeline.ledger.legacy_jobs import IMPORTED_PREFIX, read_older_job, read_question
+from receipt_pipeline.intake.legacy_import import ImportAnswer, LegacySystem, import_legacy_jobs
+from receipt_pipeline.ledger.legacy_jobs import IMPORTED_PREFIX, read_legacy_job, read_question
 from receipt_pipeline.runtime.serving import is_served
 from receipt_pipeline.settings import NAME
 
@@ -35,8 +35,8 @@ class RolloutOrders(EvaluationOrders):
             raise InputRefused(
                 FIELD_INVALID, pointer="--origin", expected=f"{NAME.pattern}, not {OWN_ORIGIN}"
             )
-        older = OlderSystem(origin, dict(_meaning(written) for written in meanings))
-        return import_older_jobs(self.intake, path, older, principal=self.principal)
+        older = LegacySystem(origin, dict(_meaning(written) for written in meanings))
+        return import_legacy_jobs(self.intake, path, older, principal=self.principal)
 
     def roll_back(self, revision: str) -> list[str]:
         """Take the ledger back to an earlier schema; returns the tables that went with it.
@@ -55,9 +55,9 @@ class RolloutOrders(EvaluationOrders):
         if not job_id.startswith(IMPORTED_PREFIX):
             return super().status(job_id, audience=audience)
         with self.ledger.reading() as tx:
-            row = read_older_job(tx, job_id, tenant=self.settings.tenant)
+            row = read_legacy_job(tx, job_id, tenant=self.settings.tenant)
             require(self.principal, Role.OPERATOR, Role.ANALYST, record=row)
-            return older_job_document(row, read_question(tx, row))
+            return legacy_job_document(row, read_question(tx, row))
 
 
 def _meaning(written: str) -> tuple[str, TerminalClass | None]:

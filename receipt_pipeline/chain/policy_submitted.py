@@ -13,7 +13,7 @@ from receipt_pipeline.chain.likeness import ScanPrint, first_alike, print_of
 from receipt_pipeline.chain.policy import REASONS_BY_STRENGTH_V3, Policy
 from receipt_pipeline.chain.policy_rated import decide_rated
 from receipt_pipeline.chain.values import DecodedScan, Features, Reading, ReceiptFields, Risk, Verdict
-from receipt_pipeline.core.items import Submitted
+from receipt_pipeline.core.items import ItemContext
 from receipt_pipeline.core.reasons import DATE_AFTER_SUBMISSION, DATE_TOO_OLD, DUPLICATE_PICTURE, Reason
 
 # A shop's calendar may be a day ahead of UTC, in which jobs are accepted.
@@ -35,7 +35,7 @@ class Standing:
         return {**own, **other}
 
 
-def stand(scan: DecodedScan, reading: Reading, fields: ReceiptFields, submitted: Submitted) -> Standing:
+def stand(scan: DecodedScan, reading: Reading, fields: ReceiptFields, submitted: ItemContext) -> Standing:
     """Place one scan in its job; it is compared with the items before it alone, whose outcomes are final."""
     own = print_of(scan, reading)
     return Standing(

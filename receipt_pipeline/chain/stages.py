@@ -33,7 +33,7 @@ from receipt_pipeline.chain.values import (
 )
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import IdentityMismatch, ScanRejected
-from receipt_pipeline.core.items import ALONE, ItemClass, ItemOutcome, Submitted
+from receipt_pipeline.core.items import NO_CONTEXT, ItemClass, ItemContext, ItemOutcome
 from receipt_pipeline.core.reasons import FEATURES_REFUSED, IDENTITY_MISMATCH
 
 SETTINGS_V1 = OcrSettings()
@@ -164,7 +164,7 @@ class JudgingStages:
     admit: Callable[[Features], tuple[str, ...]]
     decide: Callable[..., Verdict]
     explain: Callable[[Features, Risk], list[dict[str, Any]]]
-    stand: Callable[[DecodedScan, Reading, ReceiptFields, Submitted], InJob] | None = None
+    stand: Callable[[DecodedScan, Reading, ReceiptFields, ItemContext], InJob] | None = None
 
 
 def _strongest(features: Features, risk: Risk) -> list[dict[str, Any]]:
@@ -248,7 +248,7 @@ class Chain:
         *,
         duplicate_bytes: bool,
         on_page: Callable[[], None],
-        submitted: Submitted = ALONE,
+        submitted: ItemContext = NO_CONTEXT,
     ) -> ItemOutcome:
         """Run all stages over one scan; equal bytes in equal circumstances give one outcome digest.
 

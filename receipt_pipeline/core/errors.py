@@ -104,7 +104,7 @@ def is_out_of_space(error: BaseException) -> bool:
     return getattr(error, "errno", None) in _NO_SPACE
 
 
-def home_fault(error: OSError, path: Path) -> PipelineError:
+def data_directory_fault(error: OSError, path: Path) -> PipelineError:
     """Return the error for a place of the home that cannot be written.
 
     Returns:

@@ -36,7 +36,7 @@ def count_classes(classes: Iterable[ItemClass | None]) -> dict[ItemClass, int]:
     return counts
 
 
-def balances(*, requested: int, counts: Mapping[ItemClass, int]) -> bool:
+def is_balanced(*, requested: int, counts: Mapping[ItemClass, int]) -> bool:
     """Tell whether the classes of a closed job sum to its accepted denominator (R120)."""
     return requested == sum(counts.values())
 
@@ -117,7 +117,7 @@ class EarlierItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class ItemContext:
     """The circumstances of one item, all of them frozen when it is judged.
 
     Attributes:
@@ -129,14 +129,14 @@ class Submitted:
     earlier: tuple[EarlierItem, ...] = ()
 
 
-ALONE = Submitted()
+NO_CONTEXT = ItemContext()
 
 
 # Rejections that say nothing about the scan itself: its stored copy was not there as it was accepted.
 INFRASTRUCTURE_REJECTIONS = frozenset({INPUT_GONE.code, INPUT_CHANGED.code})
 
 
-def may_be_retried(item: Mapping[str, Any], *, result_unpublished: bool) -> bool:
+def can_retry(item: Mapping[str, Any], *, result_unpublished: bool) -> bool:
     """Say whether a retry may process an item of a closed job.
 
     Unresolved and expired items may be retried; so may rejections for the store's sake, and the finished

@@ -29,7 +29,7 @@ CLASS_OF_WORD: Mapping[str, TerminalClass | None] = (
 
 
 @dataclass(frozen=True, slots=True)
-class OlderJob:
+class LegacyJob:
     """One job as an older system tells of it.
 
     Attributes:
@@ -82,7 +82,7 @@ def class_of(word: str, given: Mapping[str, TerminalClass | None]) -> TerminalCl
     return given[plain] if plain in given else CLASS_OF_WORD[plain]
 
 
-def older_job_document(row: Mapping[str, Any], question: Mapping[str, Any] | None) -> dict[str, Any]:
+def legacy_job_document(row: Mapping[str, Any], question: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return an imported job's status: what stands and on whose word, then what is safe, evidence, ids.
 
     Args:

@@ -52,7 +52,7 @@ class Phase(StrEnum):
     CLOSED = "closed"
 
 
-class Reading(StrEnum):
+class DerivedPhase(StrEnum):
     """What a reading shows in place of the stored phase once a deadline has passed; never stored."""
 
     OVERDUE = "overdue"

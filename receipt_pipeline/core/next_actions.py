@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from receipt_pipeline.core.items import ItemClass
-from receipt_pipeline.core.lifecycle import JobState, Phase, Reading, TerminalClass
+from receipt_pipeline.core.lifecycle import DerivedPhase, JobState, Phase, TerminalClass
 from receipt_pipeline.core.reasons import (
     ALL_REJECTED,
     ATTEMPTS_EXHAUSTED,
@@ -120,7 +120,7 @@ ACTION_TEXTS: Mapping[NextAction, ActionText] = {
     NextAction.UPGRADE: ActionText("read it with a version that knows this reason", "receipts --version"),
 }
 
-Standing = Phase | Reading | TerminalClass
+Standing = Phase | DerivedPhase | TerminalClass
 Key = tuple[JobState, Standing, str]
 
 
@@ -146,12 +146,19 @@ _OBJECT_FAULTS = (RESULT_MISSING, RESULT_MISMATCH, OBJECT_UNREADABLE)
 _ACCEPTED, _RUNNING = JobState.ACCEPTED, JobState.RUNNING
 _SUCCEEDED, _FAILED = JobState.SUCCEEDED, JobState.FAILED
 _CANCELED, _EXPIRED = JobState.CANCELED, JobState.EXPIRED
-_IN_WORK = (Phase.QUEUED, Phase.WORKING, Phase.RETRY_WAIT, Phase.PUBLISHING, Phase.CLOSING, Reading.DELAYED)
+_IN_WORK = (
+    Phase.QUEUED,
+    Phase.WORKING,
+    Phase.RETRY_WAIT,
+    Phase.PUBLISHING,
+    Phase.CLOSING,
+    DerivedPhase.DELAYED,
+)
 
 _GROUPS: tuple[dict[Key, NextAction], ...] = (
     # Open jobs.
     _lines(_ACCEPTED, [Phase.QUEUED], None, to=NextAction.WAIT),
-    _lines(_ACCEPTED, [Reading.OVERDUE], QUEUE_AGE_REACHED, to=NextAction.WAIT),
+    _lines(_ACCEPTED, [DerivedPhase.OVERDUE], QUEUE_AGE_REACHED, to=NextAction.WAIT),
     _lines(_ACCEPTED, [Phase.NO_CAPABLE_WORKER], NO_CAPABLE_WORKER, to=NextAction.START_WORKER),
     _lines(_RUNNING, _IN_WORK, None, to=NextAction.WAIT),
     _lines(_RUNNING, [Phase.RECONCILING], UPLOAD_UNKNOWN, to=NextAction.RECONCILE),
@@ -199,7 +206,7 @@ assert len(NEXT_ACTIONS) == sum(map(len, _GROUPS)), "a standing names one action
 
 
 @dataclass(frozen=True, slots=True)
-class JobStanding:
+class JobSituation:
     """What the next action depends on, as one snapshot of the ledger shows it.
 
     Attributes:
@@ -210,7 +217,7 @@ class JobStanding:
     """
 
     state: JobState
-    shown: Phase | Reading
+    shown: Phase | DerivedPhase
     terminal_class: TerminalClass | None
     reason_code: str
     counts: Mapping[ItemClass, int]
@@ -221,15 +228,15 @@ class JobStanding:
     retried: bool = False
 
 
-_OF_PHASE: Mapping[Phase | Reading, Reason] = {
+_OF_PHASE: Mapping[Phase | DerivedPhase, Reason] = {
     Phase.NO_CAPABLE_WORKER: NO_CAPABLE_WORKER,
-    Reading.OVERDUE: QUEUE_AGE_REACHED,
+    DerivedPhase.OVERDUE: QUEUE_AGE_REACHED,
     Phase.RECONCILING: UPLOAD_UNKNOWN,
     Phase.QUARANTINED: RESULT_QUARANTINED,
 }
 
 
-def governing_code(standing: JobStanding) -> str:
+def governing_code(standing: JobSituation) -> str:
     """Return the code of what decides about the next action: the gravest of all that holds."""
     if standing.terminal_class is None:
         reason = _OF_PHASE.get(standing.shown)
@@ -253,7 +260,7 @@ def governing_code(standing: JobStanding) -> str:
     return standing.reason_code
 
 
-def next_action(standing: JobStanding) -> NextAction:
+def next_action(standing: JobSituation) -> NextAction:
     """Return the single safe next action; a reason that this version does not know asks for an upgrade."""
     shown: Standing = standing.terminal_class or standing.shown
     return NEXT_ACTIONS.get((standing.state, shown, governing_code(standing)), NextAction.UPGRADE)

@@ -34,13 +34,13 @@ def render_consequence(document: Mapping[str, Any]) -> str:
         (
             f"asked: {document['operation_class']} of {_count(items['requested'])} items,"
             f" {_time(document['times']['submitted_at'])}",
-            f"stands: {what_stands(document)}",
+            f"stands: {kept_items_text(document)}",
             f"safe now: {action.meaning} (`{action.command}`)",
         )
     )
 
 
-def what_stands(document: Mapping[str, Any]) -> str:
+def kept_items_text(document: Mapping[str, Any]) -> str:
     """Return a job's consequence in one line: its state, and what may be relied upon."""
     items, result = document["items"], document["result"]
     ended = f"{document['state']} / {document['terminal_class']}"
@@ -144,7 +144,7 @@ _NOT_SENT_ON = "none is needed: nothing of the job was sent on but the notice of
 _SENT_ON = "none undoes what reviewers were given: they close its tasks by hand"
 
 
-def ending_explained(
+def cancellation_document(
     items: Iterable[Mapping[str, Any]], effects: Iterable[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return, for a job that was ended on request, item ids and effects by what became of each (R058, R059).

@@ -9,7 +9,7 @@ from typing import Any
 
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
 from receipt_pipeline.core.errors import ObjectFault
-from receipt_pipeline.core.items import ItemClass, ItemOutcome, balances, count_classes
+from receipt_pipeline.core.items import ItemClass, ItemOutcome, count_classes, is_balanced
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import RESULT_MISMATCH
 
@@ -119,7 +119,7 @@ def parse_result(data: bytes) -> ResultDocument:
             pins=Pins.from_document(header["pins"]),
             items=tuple(ResultItem.from_document(line) for line in lines),
         )
-        if not balances(requested=int(header["requested"]), counts=document.counts):
+        if not is_balanced(requested=int(header["requested"]), counts=document.counts):
             raise ValueError("the items do not sum to the scope")
         if document.encode() != data:
             raise ValueError("the bytes are not in canonical form")

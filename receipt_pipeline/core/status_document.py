@@ -9,8 +9,8 @@ from typing import Any
 
 from receipt_pipeline.core.completion import COMPLETION_CONTRACTS
 from receipt_pipeline.core.items import ItemClass
-from receipt_pipeline.core.lifecycle import TERMINAL_STATES, JobState, Phase, Reading, TerminalClass
-from receipt_pipeline.core.next_actions import JobStanding, next_action
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES, DerivedPhase, JobState, Phase, TerminalClass
+from receipt_pipeline.core.next_actions import JobSituation, next_action
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import (
     NO_CAPABLE_WORKER,
@@ -103,14 +103,14 @@ def status_document(facts: JobFacts) -> dict[str, Any]:
             "supersedes": list(facts.supersedes),
             "superseded_by": job["superseded_by"],
         },
-        "next_action": next_action(standing_of(facts)).value,
+        "next_action": next_action(job_situation(facts)).value,
     }
 
 
-def standing_of(facts: JobFacts) -> JobStanding:
+def job_situation(facts: JobFacts) -> JobSituation:
     """Return what the next action of the job depends on."""
     job = facts.job
-    return JobStanding(
+    return JobSituation(
         state=JobState(job["state"]),
         shown=_phase(facts),
         terminal_class=TerminalClass(job["terminal_class"]) if job["terminal_class"] else None,
@@ -147,12 +147,12 @@ def reason_document(code: str) -> dict[str, str] | None:
     return {"code": code, "meaning": known.meaning, "next_step": known.next_step}
 
 
-def _phase(facts: JobFacts) -> Phase | Reading:
+def _phase(facts: JobFacts) -> Phase | DerivedPhase:
     """Return the stored phase, or what a reading past a deadline shows instead."""
     job = facts.job
     if job["state"] == JobState.ACCEPTED and job["queue_deadline"] < facts.read_at:
-        return Reading.OVERDUE
-    return Phase(job["phase"]) if _delayed_for_s(facts) is None else Reading.DELAYED
+        return DerivedPhase.OVERDUE
+    return Phase(job["phase"]) if _delayed_for_s(facts) is None else DerivedPhase.DELAYED
 
 
 def _delayed_for_s(facts: JobFacts) -> float | None:

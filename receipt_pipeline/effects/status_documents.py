@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from sqlalchemy import or_, select
 
-from receipt_pipeline.core.errors import home_fault
+from receipt_pipeline.core.errors import data_directory_fault
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.durable_files import status_path, write_whole
 from receipt_pipeline.effects.context import EffectServices
@@ -75,7 +75,7 @@ def _write_each(services: EffectServices, job_ids: Iterable[str]) -> int:
                 held.add(path.parent)
     if first is not None:
         place, fault = first
-        raise home_fault(fault, place) from fault
+        raise data_directory_fault(fault, place) from fault
     return written
 
 

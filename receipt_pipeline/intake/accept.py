@@ -17,7 +17,7 @@ from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.principals import Principal, Role, require
 from receipt_pipeline.core.reasons import CONTRACT_UNKNOWN, QUOTA_EXCEEDED
 from receipt_pipeline.core.request import JOB_CONTRACT, JobRequest, resolve_limits
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.manifest import parse_document
 from receipt_pipeline.intake.scans import (
     CopyProgress,
@@ -72,7 +72,7 @@ class Acceptance:
 InTransaction = Callable[[LedgerTransaction, dict[str, Any], bool], None]
 
 
-def write_nothing(tx: LedgerTransaction, job: dict[str, Any], replayed: bool) -> None:
+def record_nothing(tx: LedgerTransaction, job: dict[str, Any], replayed: bool) -> None:
     """Add nothing to the committing transaction."""
 
 
@@ -82,7 +82,7 @@ def item_pointer(ordinal: int) -> str:
 
 
 def accept(
-    intake: Intake,
+    intake: IntakeContext,
     document: bytes | JobRequest,
     *,
     principal: Principal,
@@ -91,7 +91,7 @@ def accept(
     family: Lineage = NO_FAMILY,
     pointer_of: PointerOf = item_pointer,
     progress: CopyProgress | None = None,
-    in_transaction: InTransaction = write_nothing,
+    in_transaction: InTransaction = record_nothing,
 ) -> Acceptance:
     """Accept one job, or answer the request as the repeat of an accepted one.
 
@@ -115,7 +115,7 @@ def accept(
     if repeat is not None:
         return _answer(intake, repeat, replayed=True)
     with intake.ledger.reading() as tx:
-        look_at_quota(tx, principal, items=len(request.items))
+        check_quota(tx, principal, items=len(request.items))
     for ordinal, item in enumerate(request.items):
         source.confine(item, pointer_of(ordinal))
     job, replayed = _copy_and_commit(
@@ -136,7 +136,7 @@ def _parsed(document: bytes, source: ScanSource) -> JobRequest:
 
 
 def _copy_and_commit(
-    intake: Intake,
+    intake: IntakeContext,
     commit: _Commit,
     *,
     scans: ScanSource,
@@ -165,7 +165,12 @@ def _copy_and_commit(
 
 
 def _answer_repeat(
-    intake: Intake, request: JobRequest, *, principal: Principal, door: str, in_transaction: InTransaction
+    intake: IntakeContext,
+    request: JobRequest,
+    *,
+    principal: Principal,
+    door: str,
+    in_transaction: InTransaction,
 ) -> dict[str, Any] | None:
     """Return the job that this request repeats, after recording the repeat; None when it is new."""
     with intake.ledger.reading() as tx:
@@ -179,7 +184,7 @@ def _answer_repeat(
     return job
 
 
-def _hold_while_copying(intake: Intake, request: JobRequest, *, tenant: str, holder: str) -> None:
+def _hold_while_copying(intake: IntakeContext, request: JobRequest, *, tenant: str, holder: str) -> None:
     """Take holds before the first byte is copied, so that no clean-up removes what we store."""
     point("hold.before")
     keys = [scan_key(tenant, item.sha256) for item in request.items]
@@ -199,7 +204,7 @@ class _Commit:
     in_transaction: InTransaction
 
     def run(
-        self, intake: Intake, stored: tuple[StoredItem, ...], *, holder: str
+        self, intake: IntakeContext, stored: tuple[StoredItem, ...], *, holder: str
     ) -> tuple[dict[str, Any], bool] | None:
         """Return (job, replayed), or None when holds were lost and the scans must be copied again."""
         point("accept.before")
@@ -222,7 +227,7 @@ class _Commit:
         return found
 
     def _write(
-        self, intake: Intake, tx: LedgerTransaction, stored: tuple[StoredItem, ...], holder: str
+        self, intake: IntakeContext, tx: LedgerTransaction, stored: tuple[StoredItem, ...], holder: str
     ) -> tuple[dict[str, Any], bool] | None:
         tenant, request = self.principal.tenant, self.request
         job = find_replay(tx, tenant=tenant, request=request)
@@ -254,7 +259,7 @@ class _Commit:
         return job, replayed
 
 
-def _answer(intake: Intake, job: dict[str, Any], *, replayed: bool) -> Acceptance:
+def _answer(intake: IntakeContext, job: dict[str, Any], *, replayed: bool) -> Acceptance:
     # The job is accepted whatever happens now. A status document that could not be written is
     # written later: its shown sequence stays behind the job's newest event.
     with suppress(PipelineError, OSError):
@@ -262,7 +267,7 @@ def _answer(intake: Intake, job: dict[str, Any], *, replayed: bool) -> Acceptanc
     return acceptance_of(intake, job, replayed=replayed)
 
 
-def acceptance_of(intake: Intake, job: dict[str, Any], *, replayed: bool) -> Acceptance:
+def acceptance_of(intake: IntakeContext, job: dict[str, Any], *, replayed: bool) -> Acceptance:
     """Return the answer that belongs to an accepted job's row."""
     return Acceptance(
         job_id=job["job_id"],
@@ -277,7 +282,7 @@ def acceptance_of(intake: Intake, job: dict[str, Any], *, replayed: bool) -> Acc
     )
 
 
-def look_at_quota(tx: LedgerTransaction, principal: Principal, *, items: int) -> None:
+def check_quota(tx: LedgerTransaction, principal: Principal, *, items: int) -> None:
     """Refuse early, before a scan is copied; the answer that counts is given at the commit.
 
     Raises:

@@ -13,12 +13,12 @@ from receipt_pipeline.objects.store import ObjectStore
 SCAN_SIZE_BYTES_MAX = 64 * 1024 * 1024
 
 
-def tell_nobody(job_id: str) -> None:
+def ignore_event(job_id: str) -> None:
     """Stand in where no status document is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class IntakeContext:
     """The services of intake.
 
     Attributes:
@@ -35,7 +35,7 @@ class Intake:
     limits: Limits
     home: Path
     status_location: Callable[[str, str], str]
-    after_accept: Callable[[str], None] = tell_nobody
+    after_accept: Callable[[str], None] = ignore_event
     inbox_caller: str = "drop-folder"
     rollout: Rollout = SERVES_ALL
     scan_size_bytes_max: int = SCAN_SIZE_BYTES_MAX

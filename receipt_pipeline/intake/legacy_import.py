@@ -12,7 +12,7 @@ from typing import Any
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.errors import InputRefused, KeyConflict, PipelineError
 from receipt_pipeline.core.items import Decision
-from receipt_pipeline.core.legacy_jobs import OlderJob, class_of
+from receipt_pipeline.core.legacy_jobs import LegacyJob, class_of
 from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.principals import Principal
@@ -22,18 +22,18 @@ from receipt_pipeline.core.reasons import (
     IMPORT_STATE_UNKNOWN,
     IMPORT_UNREADABLE,
 )
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.manifest import ROWS_MAX, Fields
 from receipt_pipeline.intake.strict_json import DOCUMENT_SIZE_BYTES_MAX
 from receipt_pipeline.intake.tables import RawRow, TableShape, read_csv, read_parquet
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.legacy_jobs import Taken, take_older_job
+from receipt_pipeline.ledger.legacy_jobs import ImportOutcome, record_legacy_job
 from receipt_pipeline.ledger.submissions import (
     RowOutcome,
     SubmissionState,
+    finish_submission,
     open_submission,
     record_row,
-    settle_submission,
 )
 
 DOOR = "import"
@@ -47,11 +47,11 @@ SHAPE = TableShape(
     numbers=frozenset({"items"}),
 )
 # Each row of a file counts under one of these, so that they add up to its rows.
-OUTCOMES = (*(taken.value for taken in Taken), RowOutcome.CONFLICT.value, RowOutcome.REFUSED.value)
+OUTCOMES = (*(taken.value for taken in ImportOutcome), RowOutcome.CONFLICT.value, RowOutcome.REFUSED.value)
 _ROW_OUTCOME = {
-    Taken.IMPORTED: RowOutcome.ACCEPTED,
-    Taken.KNOWN: RowOutcome.JOINED,
-    Taken.ENDED: RowOutcome.JOINED,
+    ImportOutcome.IMPORTED: RowOutcome.ACCEPTED,
+    ImportOutcome.KNOWN: RowOutcome.JOINED,
+    ImportOutcome.ENDED: RowOutcome.JOINED,
 }
 
 
@@ -94,15 +94,15 @@ class ImportAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class OlderSystem:
+class LegacySystem:
     """Where the rows come from, and what its own words mean beside those that everybody uses."""
 
     origin: str
     meanings: Mapping[str, TerminalClass | None]
 
 
-def import_older_jobs(
-    intake: Intake, path: Path, older: OlderSystem, *, principal: Principal
+def import_legacy_jobs(
+    intake: IntakeContext, path: Path, older: LegacySystem, *, principal: Principal
 ) -> ImportAnswer:
     """Take over every row of a CSV or Parquet file; a file that comes again changes nothing.
 
@@ -149,11 +149,11 @@ class _Judged:
     """One row as it was understood, or why it was not."""
 
     external_id: str
-    job: OlderJob | None = None
+    job: LegacyJob | None = None
     refusal: InputRefused | None = None
 
 
-def _judge(row: RawRow, older: OlderSystem, *, now: dt.datetime) -> _Judged:
+def _judge(row: RawRow, older: LegacySystem, *, now: dt.datetime) -> _Judged:
     told = row.value.get("external_id") if isinstance(row.value, dict) else None
     external_id = told[:200] if isinstance(told, str) and told.isprintable() else ""
     try:
@@ -164,7 +164,7 @@ def _judge(row: RawRow, older: OlderSystem, *, now: dt.datetime) -> _Judged:
         return _Judged(external_id, refusal=refusal)
 
 
-def _understood(fields: Fields, older: OlderSystem, *, now: dt.datetime) -> OlderJob:
+def _understood(fields: Fields, older: LegacySystem, *, now: dt.datetime) -> LegacyJob:
     """Return the job of one row. Raises InputRefused with a pointer to the field."""
     word = fields.required_text("state", length_max=60)
     try:
@@ -182,7 +182,7 @@ def _understood(fields: Fields, older: OlderSystem, *, now: dt.datetime) -> Olde
     decision = None
     if fields.has("decision"):
         decision = fields.choice("decision", Decision, Decision.REVIEW)
-    job = OlderJob(
+    job = LegacyJob(
         external_id=fields.required_text("external_id"),
         word=word,
         terminal_class=terminal_class,
@@ -208,16 +208,16 @@ class _Tally:
 
 
 def _take(
-    intake: Intake,
+    intake: IntakeContext,
     judged: Sequence[tuple[int, _Judged]],
-    older: OlderSystem,
+    older: LegacySystem,
     *,
     principal: Principal,
     submission_id: str,
     tally: _Tally,
 ) -> None:
     """Decide some rows in one transaction; they are counted once it is committed."""
-    decided: list[tuple[int, _Judged, Taken | PipelineError]] = []
+    decided: list[tuple[int, _Judged, ImportOutcome | PipelineError]] = []
     with intake.ledger.transaction() as tx:
         tx.serialise(f"import:{principal.tenant}:{older.origin}")
         for row_no, row in judged:
@@ -228,10 +228,10 @@ def _take(
                 tx,
                 submission_id,
                 row_no=row_no,
-                outcome=_ROW_OUTCOME[outcome] if isinstance(outcome, Taken) else _refused_as(outcome),
+                outcome=_ROW_OUTCOME[outcome] if isinstance(outcome, ImportOutcome) else _refused_as(outcome),
                 idempotency_key=row.external_id,
                 job_id=job_id,
-                error=None if isinstance(outcome, Taken) else outcome,
+                error=None if isinstance(outcome, ImportOutcome) else outcome,
             )
             decided.append((row_no, row, outcome))
     for row_no, row, outcome in decided:
@@ -243,16 +243,16 @@ def _decide(
     row: _Judged,
     *,
     tenant: str,
-    older: OlderSystem,
+    older: LegacySystem,
     by: str,
     limits: Limits,
-) -> tuple[str | None, Taken | PipelineError]:
+) -> tuple[str | None, ImportOutcome | PipelineError]:
     """Return the id of the record that the row is about, and what became of the row."""
     if row.job is None:
         assert row.refusal is not None
         return None, row.refusal
     try:
-        return take_older_job(tx, row.job, tenant=tenant, origin=older.origin, by=by, limits=limits)
+        return record_legacy_job(tx, row.job, tenant=tenant, origin=older.origin, by=by, limits=limits)
     except KeyConflict as conflict:
         return str(conflict.facts["job_id"]), conflict
 
@@ -261,11 +261,11 @@ def _refused_as(error: PipelineError) -> RowOutcome:
     return RowOutcome.CONFLICT if isinstance(error, KeyConflict) else RowOutcome.REFUSED
 
 
-def _count(tally: _Tally, row_no: int, row: _Judged, outcome: Taken | PipelineError) -> None:
+def _count(tally: _Tally, row_no: int, row: _Judged, outcome: ImportOutcome | PipelineError) -> None:
     tally.rows += 1
-    if isinstance(outcome, Taken):
+    if isinstance(outcome, ImportOutcome):
         tally.counts[outcome.value] += 1
-        if outcome is not Taken.KNOWN and row.job is not None:
+        if outcome is not ImportOutcome.KNOWN and row.job is not None:
             tally.classes[row.job.terminal_class.value if row.job.terminal_class else "investigation"] += 1
         return
     refused_as = _refused_as(outcome).value
@@ -286,14 +286,14 @@ def _count(tally: _Tally, row_no: int, row: _Judged, outcome: Taken | PipelineEr
     )
 
 
-def _settle(intake: Intake, submission_id: str, older: OlderSystem, tally: _Tally) -> ImportAnswer:
+def _settle(intake: IntakeContext, submission_id: str, older: LegacySystem, tally: _Tally) -> ImportAnswer:
     counts = {name: tally.counts[name] for name in OUTCOMES}
     assert sum(counts.values()) == tally.rows, "every row counts once"
     state = SubmissionState.ACCEPTED if counts["imported"] else SubmissionState.JOINED
     if tally.rejected and len(tally.rejected) == tally.rows:
         state = SubmissionState.REFUSED if counts["refused"] else SubmissionState.CONFLICT
     with intake.ledger.transaction() as tx:
-        settle_submission(tx, submission_id, state=state, rows_total=tally.rows)
+        finish_submission(tx, submission_id, state=state, rows_total=tally.rows)
     return ImportAnswer(
         submission_id=submission_id,
         origin=older.origin,

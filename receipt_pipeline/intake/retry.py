@@ -12,14 +12,14 @@ from sqlalchemy.exc import IntegrityError
 
 from receipt_pipeline.core.errors import NotAllowed, ObjectFault, PipelineError
 from receipt_pipeline.core.failure_points import point
-from receipt_pipeline.core.items import ItemClass, count_classes, may_be_retried
+from receipt_pipeline.core.items import ItemClass, can_retry, count_classes
 from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.principals import Principal, Role, require
 from receipt_pipeline.core.reasons import RETRY_INPUT_GONE, RETRY_NOTHING_LEFT
 from receipt_pipeline.core.request import JobRequest
 from receipt_pipeline.intake.accept import HOLD_OF_JOB, HOLD_WHILE_COPYING, acceptance_of, spend_quota
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.ledger.effects.objects import hold_objects, release_holds
 from receipt_pipeline.ledger.jobs.retry import (
     accept_child,
@@ -83,7 +83,7 @@ def _unit(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def preview_retry(
-    intake: Intake, job_id: str, *, principal: Principal, cutoff: dt.datetime | None = None
+    intake: IntakeContext, job_id: str, *, principal: Principal, cutoff: dt.datetime | None = None
 ) -> RetryScope:
     """Return what a retry would touch; nothing is written (R115).
 
@@ -99,7 +99,7 @@ def preview_retry(
         given = cutoff or cutoff_of_child(tx, parent)
     terminal_class = TerminalClass(parent["terminal_class"])
     unpublished = terminal_class is TerminalClass.DEPENDENCY_FAILED
-    left = [row for row in rows if may_be_retried(row, result_unpublished=unpublished)]
+    left = [row for row in rows if can_retry(row, result_unpublished=unpublished)]
     if not left:
         raise NotAllowed(RETRY_NOTHING_LEFT, job_id=job_id, terminal_class=terminal_class.value)
     touched = tuple(row for row in left if _is_readable(intake, row))
@@ -113,7 +113,7 @@ def preview_retry(
     return RetryScope(parent, counts, touched, unreadable, request, child)
 
 
-def _is_readable(intake: Intake, item: dict[str, Any]) -> bool:
+def _is_readable(intake: IntakeContext, item: dict[str, Any]) -> bool:
     """Tell whether the stored scan is the one that was accepted."""
     try:
         found = intake.objects.digest(scan_key(item["tenant"], item["sha256"]))
@@ -123,7 +123,7 @@ def _is_readable(intake: Intake, item: dict[str, Any]) -> bool:
 
 
 def retry_unresolved(
-    intake: Intake, job_id: str, *, principal: Principal, cutoff: dt.datetime | None = None
+    intake: IntakeContext, job_id: str, *, principal: Principal, cutoff: dt.datetime | None = None
 ) -> dict[str, Any]:
     """Accept the child over what a closed job left, or join the one that an identical retry has made.
 
@@ -159,7 +159,7 @@ def retry_unresolved(
 
 
 def _accept_or_join(
-    intake: Intake, scope: RetryScope, *, principal: Principal, keys: Sequence[str], holder: str
+    intake: IntakeContext, scope: RetryScope, *, principal: Principal, keys: Sequence[str], holder: str
 ) -> tuple[dict[str, Any], bool]:
     try:
         return _accept(intake, scope, principal=principal, keys=keys, holder=holder)
@@ -169,7 +169,7 @@ def _accept_or_join(
 
 
 def _accept(
-    intake: Intake, scope: RetryScope, *, principal: Principal, keys: Sequence[str], holder: str
+    intake: IntakeContext, scope: RetryScope, *, principal: Principal, keys: Sequence[str], holder: str
 ) -> tuple[dict[str, Any], bool]:
     with intake.ledger.transaction() as tx:
         if scope.child is None:

@@ -26,7 +26,7 @@ from receipt_pipeline.core.reasons import (
     SCAN_UNREADABLE,
 )
 from receipt_pipeline.core.request import ItemRequest, JobRequest
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.manifest import ListLoader
 from receipt_pipeline.intake.strict_json import DOCUMENT_SIZE_BYTES_MAX
 from receipt_pipeline.ledger.jobs.accept import StoredItem
@@ -165,7 +165,7 @@ class FolderScans:
         return open_confined(self.folder, item.uri, pointer=pointer)
 
 
-def never() -> bool:
+def never_stop() -> bool:
     """Say that there is time enough."""
     return False
 
@@ -179,11 +179,11 @@ class CopyProgress:
 
     submission_id: str | None = None
     known: dict[str, tuple[int, str]] = field(default_factory=dict)
-    time_is_up: Callable[[], bool] = never
+    time_is_up: Callable[[], bool] = never_stop
     unsaved: int = 0
     copied: int = 0
 
-    def remember(self, intake: Intake, sha256: str, size_bytes: int, media_type: str) -> None:
+    def remember(self, intake: IntakeContext, sha256: str, size_bytes: int, media_type: str) -> None:
         """Note one stored scan, and write the notes down every so often."""
         self.known[sha256] = (size_bytes, media_type)
         self.unsaved += 1
@@ -191,7 +191,7 @@ class CopyProgress:
         if self.unsaved >= SAVE_EVERY_SCANS:
             self._save(intake)
 
-    def pause_if_due(self, intake: Intake) -> None:
+    def pause_if_due(self, intake: IntakeContext) -> None:
         """Raise PassEnded when the time of this pass is up; the notes are written first.
 
         However short a pass is, it copies one scan.
@@ -200,7 +200,7 @@ class CopyProgress:
             self._save(intake)
             raise PassEnded
 
-    def _save(self, intake: Intake) -> None:
+    def _save(self, intake: IntakeContext) -> None:
         if self.submission_id is None or not self.unsaved:
             return
         with intake.ledger.transaction() as tx:
@@ -209,7 +209,7 @@ class CopyProgress:
 
 
 def copy_scans(
-    intake: Intake,
+    intake: IntakeContext,
     request: JobRequest,
     *,
     tenant: str,
@@ -295,7 +295,7 @@ def list_loader(scans: ScanSource) -> ListLoader:
 
 
 def _copy_one(
-    intake: Intake, item: ItemRequest, *, tenant: str, scans: ScanSource, pointer: str
+    intake: IntakeContext, item: ItemRequest, *, tenant: str, scans: ScanSource, pointer: str
 ) -> tuple[int, str]:
     """Copy one scan; returns its size in bytes and the media type that its bytes tell, "" if none."""
     handle = scans.open(item, pointer)

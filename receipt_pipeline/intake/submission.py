@@ -13,9 +13,9 @@ from receipt_pipeline.core.principals import Principal, Role, require
 from receipt_pipeline.core.reasons import REASONS
 from receipt_pipeline.core.request import JobRequest
 from receipt_pipeline.intake.accept import Acceptance, accept, acceptance_of
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.manifest import Batch, BatchRow, parse_document
-from receipt_pipeline.intake.scans import CopyProgress, PassEnded, ScanSource, list_loader, never
+from receipt_pipeline.intake.scans import CopyProgress, PassEnded, ScanSource, list_loader, never_stop
 from receipt_pipeline.ledger.effects.objects import release_holds
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.submissions import (
@@ -23,13 +23,13 @@ from receipt_pipeline.ledger.submissions import (
     RowOutcome,
     SubmissionState,
     decided_row_numbers,
+    finish_submission,
     jobs_of_rows,
     note_digest,
     open_submission,
     read_submission,
     record_row,
     recorded_rows,
-    settle_submission,
     stored_scans,
 )
 
@@ -54,7 +54,7 @@ class BatchDelivery:
     judge: Judge
 
 
-def accept_rows(intake: Intake, batch: Batch, delivery: BatchDelivery) -> int:
+def accept_rows(intake: IntakeContext, batch: Batch, delivery: BatchDelivery) -> int:
     """Decide every row that no earlier pass decided; returns how many rows wait for their scans.
 
     Each row has its own transaction, in which its outcome is recorded with its job. Equal rows
@@ -80,7 +80,7 @@ def accept_rows(intake: Intake, batch: Batch, delivery: BatchDelivery) -> int:
     return waiting
 
 
-def _decide(intake: Intake, row: BatchRow, delivery: BatchDelivery, *, first_row: int) -> bool:
+def _decide(intake: IntakeContext, row: BatchRow, delivery: BatchDelivery, *, first_row: int) -> bool:
     """Decide one row; False when it waits."""
     try:
         _accept_row(intake, row, delivery)
@@ -99,7 +99,7 @@ def _decide(intake: Intake, row: BatchRow, delivery: BatchDelivery, *, first_row
     return True
 
 
-def _accept_row(intake: Intake, row: BatchRow, delivery: BatchDelivery) -> None:
+def _accept_row(intake: IntakeContext, row: BatchRow, delivery: BatchDelivery) -> None:
     if row.request is None:
         assert row.refusal is not None
         raise row.refusal
@@ -129,7 +129,7 @@ def _accept_row(intake: Intake, row: BatchRow, delivery: BatchDelivery) -> None:
 
 
 def _record_refusal(
-    intake: Intake,
+    intake: IntakeContext,
     row: BatchRow,
     delivery: BatchDelivery,
     outcome: RowOutcome,
@@ -162,7 +162,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RowResult:
     """What became of one row; `acceptance` where a job answers it, an error code where none does."""
 
     row_no: int
@@ -200,7 +200,7 @@ class Delivered:
     label: str
     document_digest: str
     state: SubmissionState
-    lines: tuple[Line, ...]
+    lines: tuple[RowResult, ...]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -227,7 +227,7 @@ class Delivered:
 
 
 def deliver(
-    intake: Intake, document: bytes | JobRequest, arrival: Arrival, *, suffix: str = ".json"
+    intake: IntakeContext, document: bytes | JobRequest, arrival: Arrival, *, suffix: str = ".json"
 ) -> Delivered:
     """Take one delivery in at a door that waits for nothing, and answer it.
 
@@ -247,13 +247,13 @@ def deliver(
             parsed = parse_document(document, suffix=suffix, load_list=list_loader(arrival.scans))
         else:
             parsed = document
-        take_in(intake, parsed, arrival, submission_id)
+        process_delivery(intake, parsed, arrival, submission_id)
     except (InputRefused, KeyConflict, ObjectFault) as error:
         return settle(intake, submission_id, error=error)
     return settle(intake, submission_id)
 
 
-def refuse(intake: Intake, arrival: Arrival, error: InputRefused) -> Delivered:
+def refuse(intake: IntakeContext, arrival: Arrival, error: InputRefused) -> Delivered:
     """Answer something that could not even be read as a request, with a row like everything else."""
     require(arrival.principal, Role.SUBMITTER)
     with intake.ledger.transaction() as tx:
@@ -277,13 +277,13 @@ def open_arrival(
     )
 
 
-def take_in(
-    intake: Intake,
+def process_delivery(
+    intake: IntakeContext,
     parsed: JobRequest | Batch,
     arrival: Arrival,
     submission_id: str,
     *,
-    time_is_up: Callable[[], bool] = never,
+    time_is_up: Callable[[], bool] = never_stop,
     judge: Judge = let_stand,
 ) -> int:
     """Decide a parsed delivery as far as possible; returns how many of its rows still wait.
@@ -310,7 +310,9 @@ def take_in(
     return 0
 
 
-def _accept_whole(intake: Intake, request: JobRequest, arrival: Arrival, progress: CopyProgress) -> None:
+def _accept_whole(
+    intake: IntakeContext, request: JobRequest, arrival: Arrival, progress: CopyProgress
+) -> None:
     submission_id = progress.submission_id
     assert submission_id is not None
 
@@ -325,7 +327,7 @@ def _accept_whole(intake: Intake, request: JobRequest, arrival: Arrival, progres
         )
         # One job is the whole delivery, so that its acceptance settles it in the same transaction.
         state = SubmissionState.JOINED if replayed else SubmissionState.ACCEPTED
-        settle_submission(tx, submission_id, state=state, rows_total=ONLY_ROW)
+        finish_submission(tx, submission_id, state=state, rows_total=ONLY_ROW)
 
     accept(
         intake,
@@ -339,7 +341,7 @@ def _accept_whole(intake: Intake, request: JobRequest, arrival: Arrival, progres
 
 
 def settle(
-    intake: Intake,
+    intake: IntakeContext,
     submission_id: str,
     *,
     error: PipelineError | None = None,
@@ -367,7 +369,7 @@ def settle(
                 job_id=error.facts.get("job_id"),
                 error=error,
             )
-        settle_submission(
+        finish_submission(
             tx,
             submission_id,
             state=_state_of(Counter(decided)),
@@ -380,7 +382,7 @@ def settle(
     return read_delivered(intake, submission_id)
 
 
-def read_delivered(intake: Intake, submission_id: str) -> Delivered:
+def read_delivered(intake: IntakeContext, submission_id: str) -> Delivered:
     """Return the answer to a delivery as its rows tell it."""
     with intake.ledger.reading() as tx:
         submission = read_submission(tx, submission_id)
@@ -407,12 +409,12 @@ def _state_of(outcomes: Mapping[str, int]) -> SubmissionState:
     return SubmissionState.REFUSED
 
 
-def _line(intake: Intake, row: dict[str, Any], job: dict[str, Any] | None) -> Line:
+def _line(intake: IntakeContext, row: dict[str, Any], job: dict[str, Any] | None) -> RowResult:
     outcome = RowOutcome(row["outcome"])
     acceptance = None
     if job is not None and outcome in (RowOutcome.ACCEPTED, RowOutcome.JOINED):
         acceptance = acceptance_of(intake, job, replayed=outcome is RowOutcome.JOINED)
-    return Line(
+    return RowResult(
         row_no=row["row_no"],
         outcome=outcome,
         idempotency_key=row["idempotency_key"],

@@ -14,7 +14,7 @@ from receipt_pipeline.core.errors import InputRefused, cause_of
 from receipt_pipeline.core.principals import Principal
 from receipt_pipeline.core.reasons import FIELD_INVALID, ITEMS_EMPTY, SCAN_MISSING, SCAN_UNREADABLE
 from receipt_pipeline.core.request import DEFAULT_RELEASE, JOB_CONTRACT, ItemRequest, JobRequest
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.inbox.listing import is_temporary
 from receipt_pipeline.intake.manifest import MANIFEST_SUFFIXES, Fields, parse_document
 from receipt_pipeline.intake.scans import (
@@ -46,7 +46,7 @@ class NamedScans:
 
 
 def submit_paths(
-    intake: Intake,
+    intake: IntakeContext,
     paths: Sequence[Path],
     *,
     principal: Principal,
@@ -117,7 +117,7 @@ def is_manifest(path: Path) -> bool:
     return path.suffix.lower() in MANIFEST_SUFFIXES and not is_temporary(path.name)
 
 
-def _submit_whole(intake: Intake, path: Path, wish: _Wish) -> Delivered:
+def _submit_whole(intake: IntakeContext, path: Path, wish: _Wish) -> Delivered:
     if path.is_dir():
         uris = [str(found.relative_to(path)) for found in sorted(path.rglob("*")) if _is_scan(found, path)]
         arrival = Arrival(wish.principal, FolderScans(path), DOOR, path.resolve().name)
@@ -143,7 +143,7 @@ def _is_scan(path: Path, folder: Path) -> bool:
     return path.is_file() and not any(is_temporary(step) for step in steps)
 
 
-def _submit_named(intake: Intake, arrival: Arrival, uris: Sequence[str], wish: _Wish) -> Delivered:
+def _submit_named(intake: IntakeContext, arrival: Arrival, uris: Sequence[str], wish: _Wish) -> Delivered:
     try:
         if not uris:
             raise InputRefused(ITEMS_EMPTY)

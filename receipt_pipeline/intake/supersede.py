@@ -13,7 +13,7 @@ from receipt_pipeline.core.principals import Principal, Role, require
 from receipt_pipeline.core.reasons import CONTRACT_UNKNOWN, NOT_FOUND, STATE_REFUSES, SUPERSEDE_ITSELF
 from receipt_pipeline.core.request import JOB_CONTRACT, JobRequest
 from receipt_pipeline.intake.accept import accept
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.manifest import parse_document
 from receipt_pipeline.intake.scans import FolderScans, list_loader, read_document
 from receipt_pipeline.ledger.engine import LedgerTransaction
@@ -25,7 +25,7 @@ from receipt_pipeline.ledger.status import read_own_job
 DOOR = "supersede"
 
 
-def supersede_by_job(intake: Intake, job_id: str, *, by_job_id: str, principal: Principal) -> str:
+def supersede_by_job(intake: IntakeContext, job_id: str, *, by_job_id: str, principal: Principal) -> str:
     """Close an open job in favour of one that is open or has succeeded; returns the replacing job's id.
 
     Repeating it changes nothing.
@@ -45,7 +45,7 @@ def supersede_by_job(intake: Intake, job_id: str, *, by_job_id: str, principal: 
     return by_job_id
 
 
-def supersede_by_manifest(intake: Intake, job_id: str, *, manifest: Path, principal: Principal) -> str:
+def supersede_by_manifest(intake: IntakeContext, job_id: str, *, manifest: Path, principal: Principal) -> str:
     """Accept a manifest and close an open job in its favour, in one transaction; returns the new job's id.
 
     The new job shares the lineage of the old one, so that its scans do not count as handed in twice.
@@ -80,7 +80,7 @@ def supersede_by_manifest(intake: Intake, job_id: str, *, manifest: Path, princi
     return answer.job_id
 
 
-def close_for(tx: LedgerTransaction, intake: Intake, job_id: str, *, by_job_id: str, by: str) -> None:
+def close_for(tx: LedgerTransaction, intake: IntakeContext, job_id: str, *, by_job_id: str, by: str) -> None:
     """Close the old job and let both records name each other, in the caller's transaction."""
     old, new = read_job(tx, job_id, lock=True), read_job(tx, by_job_id)
     if old is None or new is None:
@@ -95,7 +95,7 @@ def close_for(tx: LedgerTransaction, intake: Intake, job_id: str, *, by_job_id: 
     link_replacement(tx, job_id=job_id, by_job_id=by_job_id, by=by)
 
 
-def _tell(intake: Intake, *job_ids: str) -> None:
+def _tell(intake: IntakeContext, *job_ids: str) -> None:
     for job_id in job_ids:
         with suppress(PipelineError, OSError):  # What is not written now is stale, and due.
             intake.after_accept(job_id)

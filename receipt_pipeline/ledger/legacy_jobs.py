@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 
 from receipt_pipeline.core.errors import KeyConflict, NotFound
-from receipt_pipeline.core.legacy_jobs import OlderJob
+from receipt_pipeline.core.legacy_jobs import LegacyJob
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import (
     IMPORT_BY_WORD,
@@ -33,7 +33,7 @@ IMPORTED_PREFIX = "imp_"
 _MAY_CHANGE = frozenset({"state_as_written", "terminal_class", "ended_at", "decision"})
 
 
-class Taken(StrEnum):
+class ImportOutcome(StrEnum):
     """What became of one older job's row."""
 
     IMPORTED = "imported"
@@ -41,9 +41,9 @@ class Taken(StrEnum):
     ENDED = "ended"
 
 
-def take_older_job(
-    tx: LedgerTransaction, job: OlderJob, *, tenant: str, origin: str, by: str, limits: Limits
-) -> tuple[str, Taken]:
+def record_legacy_job(
+    tx: LedgerTransaction, job: LegacyJob, *, tenant: str, origin: str, by: str, limits: Limits
+) -> tuple[str, ImportOutcome]:
     """Record an older job, or find it recorded; returns its id here and what that changed.
 
     A row that was open and has ended since gets its class, and its question is answered with it. The
@@ -59,10 +59,10 @@ def take_older_job(
         .where(imported_jobs.c.external_id == job.external_id)
     )
     if known is None:
-        return _insert(tx, job, tenant=tenant, origin=origin, by=by, limits=limits), Taken.IMPORTED
+        return _insert(tx, job, tenant=tenant, origin=origin, by=by, limits=limits), ImportOutcome.IMPORTED
     job_id = str(known["job_id"])
     if known["row_digest"] == job.digest:
-        return job_id, Taken.KNOWN
+        return job_id, ImportOutcome.KNOWN
     differing = sorted(name for name, value in job.as_row().items() if value != known[name])
     if known["terminal_class"] is not None or not _MAY_CHANGE.issuperset(differing):
         raise KeyConflict(IMPORT_CONFLICT, job_id=job_id, differing=differing)
@@ -71,16 +71,16 @@ def take_older_job(
     tx.execute(update(imported_jobs).where(imported_jobs.c.job_id == job_id).values(**values))
     if job.terminal_class is None:
         _append(tx, EventKind.IMPORTED, job_id, tenant, state=job.word)
-        return job_id, Taken.KNOWN
+        return job_id, ImportOutcome.KNOWN
     _append(
         tx, EventKind.IMPORT_ENDED, job_id, tenant, state=job.word, terminal_class=job.terminal_class.value
     )
     _answer(tx, str(known["investigation_id"]), by=by)
-    return job_id, Taken.ENDED
+    return job_id, ImportOutcome.ENDED
 
 
 def _insert(
-    tx: LedgerTransaction, job: OlderJob, *, tenant: str, origin: str, by: str, limits: Limits
+    tx: LedgerTransaction, job: LegacyJob, *, tenant: str, origin: str, by: str, limits: Limits
 ) -> str:
     job_id = new_id(tx, IMPORTED_PREFIX.removesuffix("_"))
     asked = None
@@ -125,7 +125,7 @@ def _answer(tx: LedgerTransaction, investigation_id: str, *, by: str) -> None:
         resolve_investigation(tx, investigation_id, resolution="its final row was imported", by=by)
 
 
-def read_older_job(tx: LedgerTransaction, job_id: str, *, tenant: str | None = None) -> dict[str, Any]:
+def read_legacy_job(tx: LedgerTransaction, job_id: str, *, tenant: str | None = None) -> dict[str, Any]:
     """Return an imported job's row. Raises NotFound: unknown, or another tenant's."""
     query = select(imported_jobs).where(imported_jobs.c.job_id == job_id)
     row = tx.row(query if tenant is None else query.where(imported_jobs.c.tenant == tenant))
@@ -140,7 +140,7 @@ def read_question(tx: LedgerTransaction, row: dict[str, Any]) -> dict[str, Any] 
     return tx.row(select(investigations).where(asked)) if row["investigation_id"] else None
 
 
-def count_older_jobs(tx: LedgerTransaction, tenant: str | None) -> list[dict[str, Any]]:
+def count_legacy_jobs(tx: LedgerTransaction, tenant: str | None) -> list[dict[str, Any]]:
     """Count imported jobs by origin, class and the state of their question, None where none was asked."""
     query = (
         select(
@@ -157,7 +157,7 @@ def count_older_jobs(tx: LedgerTransaction, tenant: str | None) -> list[dict[str
     return tx.rows(query if tenant is None else query.where(imported_jobs.c.tenant == tenant))
 
 
-def undecided_older_jobs(tx: LedgerTransaction, tenant: str | None) -> list[str]:
+def undecided_legacy_jobs(tx: LedgerTransaction, tenant: str | None) -> list[str]:
     """Return the imported jobs that have neither a class nor a recorded decision about their question."""
     decided = select(investigations.c.investigation_id).where(investigations.c.state == RESOLVED)
     query = (

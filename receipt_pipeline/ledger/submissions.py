@@ -223,7 +223,7 @@ def decided_row_numbers(tx: LedgerTransaction, submission_id: str) -> set[int]:
     return {row["row_no"] for row in tx.rows(query)}
 
 
-def settle_submission(
+def finish_submission(
     tx: LedgerTransaction,
     submission_id: str,
     *,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from receipt_pipeline.core.errors import LedgerUnavailable, NotAllowed, home_fault
+from receipt_pipeline.core.errors import LedgerUnavailable, NotAllowed, data_directory_fault
 from receipt_pipeline.core.reasons import LEDGER_IN_USE, LEDGER_LOST
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.schema.migrate import is_unused
@@ -83,7 +83,7 @@ def begin_anew(ledger: Ledger, folders: HomeFolders) -> tuple[Path | None, list[
             (target / inside).parent.mkdir(parents=True, exist_ok=True)
             os.rename(path, target / inside)
         except OSError as error:
-            raise home_fault(error, path) from error
+            raise data_directory_fault(error, path) from error
     return target, [str(path.relative_to(folders.home)) for path in moving]
 
 

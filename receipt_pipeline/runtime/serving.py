@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from receipt_pipeline.app.context import begin_home_anew
-from receipt_pipeline.core.errors import NotAllowed, home_fault
+from receipt_pipeline.core.errors import NotAllowed, data_directory_fault
 from receipt_pipeline.core.reasons import HOME_SERVED
 from receipt_pipeline.settings import Settings
 
@@ -33,7 +33,7 @@ def serving(settings: Settings) -> Iterator[None]:
     except Timeout as error:
         raise NotAllowed(HOME_SERVED, home=str(settings.home)) from error
     except OSError as error:
-        raise home_fault(error, path) from error
+        raise data_directory_fault(error, path) from error
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from receipt_pipeline.core.canonical import digest_of_bytes
-from receipt_pipeline.core.items import ALONE
+from receipt_pipeline.core.items import NO_CONTEXT
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.journal import EventKind, append_event
@@ -25,7 +25,7 @@ def classify_at_once(
     with ledger.reading() as tx:
         row = resolve_release(tx, release)
     pins = Pins(**{name: row[name] for name in Pins.__slots__})
-    outcome = chains(pins).classify(data, duplicate_bytes=False, on_page=lambda: None, submitted=ALONE)
+    outcome = chains(pins).classify(data, duplicate_bytes=False, on_page=lambda: None, submitted=NO_CONTEXT)
     with ledger.transaction() as tx:
         append_event(
             tx,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from receipt_pipeline.core.items import ItemOutcome, Submitted
+from receipt_pipeline.core.items import ItemContext, ItemOutcome
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.ledger.engine import Ledger
@@ -22,7 +22,7 @@ class Classifier(Protocol):
     """A loaded chain, as far as a worker knows it."""
 
     def classify(
-        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: Submitted
+        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: ItemContext
     ) -> ItemOutcome:
         """Return what the pinned chain says of one scan; raises StageFailed or IdentityMismatch."""
 

@@ -13,7 +13,7 @@ from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.effects import EffectDemand
 from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.core.failure_points import altered, point
-from receipt_pipeline.core.items import Decision, EarlierItem, ItemClass, ItemOutcome, Submitted
+from receipt_pipeline.core.items import Decision, EarlierItem, ItemClass, ItemContext, ItemOutcome
 from receipt_pipeline.core.lifecycle import CloseCause, JobState
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import INPUT_CHANGED, INPUT_GONE, Reason
@@ -145,14 +145,14 @@ def _finish(attempt: Attempt, item: dict[str, Any]) -> FinishedItem:
     return FinishedItem(ordinal=ordinal, outcome=outcome, invocations=1)
 
 
-def _submitted(attempt: Attempt, ordinal: int) -> Submitted:
+def _submitted(attempt: Attempt, ordinal: int) -> ItemContext:
     """Return what the job says of the item of this ordinal.
 
     Items are worked off in the accepted order and each outcome is committed before the next item begins, so
     whoever computes this one, and on whichever try, finds the same outcomes before it.
     """
     earlier = tuple(item for at, item in sorted(attempt.printed.items()) if at < ordinal)
-    return Submitted(accepted_at=attempt.claimed.job["submitted_at"], earlier=earlier)
+    return ItemContext(accepted_at=attempt.claimed.job["submitted_at"], earlier=earlier)
 
 
 def _remember(

@@ -29,7 +29,7 @@ OUTCOME_OF_STOP = {
 
 
 @dataclass(slots=True)
-class Group:
+class JobGroup:
     """A group of jobs in work: its heartbeat, when it must end, its lines and what broke under it."""
 
     worker: Worker
@@ -58,7 +58,7 @@ def work_group(worker: Worker, *, wave_id: str, job_ids: Sequence[str]) -> list[
             used_s = worker.monotonic() - started
             return used_s >= worker.limits.work.wave_slice_s or beats.wave_closed or worker.stop_asked()
 
-        group = Group(worker, beats, must_yield)
+        group = JobGroup(worker, beats, must_yield)
         for job_id in job_ids:
             _work_one(group, job_id)
     if group.faults:
@@ -66,7 +66,7 @@ def work_group(worker: Worker, *, wave_id: str, job_ids: Sequence[str]) -> list[
     return group.lines
 
 
-def _work_one(group: Group, job_id: str) -> None:
+def _work_one(group: JobGroup, job_id: str) -> None:
     """Work one job and add its line; whatever is raised below stays with this job."""
     started = group.worker.monotonic()
     done = 0
@@ -84,7 +84,7 @@ def _work_one(group: Group, job_id: str) -> None:
     group.lines.append(line)
 
 
-def _take_and_work(group: Group, job_id: str) -> tuple[Outcome, int]:
+def _take_and_work(group: JobGroup, job_id: str) -> tuple[Outcome, int]:
     """Take the job and work its attempt; returns what became of it and how many items were finished."""
     group.beats.take_up()
     try:
@@ -101,7 +101,7 @@ def _take_and_work(group: Group, job_id: str) -> tuple[Outcome, int]:
         group.beats.let_go()
 
 
-def _attempt(group: Group, taken: TakenJob) -> Attempt:
+def _attempt(group: JobGroup, taken: TakenJob) -> Attempt:
     meter = AttemptMeter(group.worker.monotonic, taken.clock_skew_s)
     return Attempt(group.worker, taken.claimed, taken.chain, group.beats, meter, group.must_yield)
 
@@ -159,7 +159,7 @@ def _line(worker: Worker, job_id: str, outcome: Outcome, done: int, *, seconds: 
     )
 
 
-def _with_notes(group: Group) -> Exception:
+def _with_notes(group: JobGroup) -> Exception:
     """Return the first fault, with the others and every job's line as notes."""
     first, *others = group.faults
     for other in others:

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from receipt_pipeline.core.items import ItemClass, balances, count_classes
+from receipt_pipeline.core.items import ItemClass, count_classes, is_balanced
 from receipt_pipeline.core.lifecycle import HELD_PHASES, TERMINAL_STATES, JobState
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger
@@ -76,7 +76,7 @@ def assert_job_invariants(ledger: Ledger, job_id: str, limits: Limits, *, yields
         assert open_questions(ledger, job_id)
     if terminal:
         counts = count_classes(item["item_class"] for item in listed)
-        assert balances(requested=job["items_requested"], counts=counts)
+        assert is_balanced(requested=job["items_requested"], counts=counts)
         assert all(attempt["closed_at"] is not None for attempt in tried)
         _assert_owned(ledger, job_id, listed)
     if job["state"] == JobState.SUCCEEDED:

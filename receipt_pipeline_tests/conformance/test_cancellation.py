@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from receipt_pipeline.core.errors import LeaseLost
-from receipt_pipeline.core.receipt_text import compensation, ending_explained
+from receipt_pipeline.core.receipt_text import cancellation_document, compensation
 from receipt_pipeline.ledger.effects.consumption import make_review_tasks
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
@@ -33,7 +33,7 @@ def cancel(ledger: Ledger, job_id: str) -> dict[str, Any]:
 
 def explained(followed: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the answer, which names every item of the accepted scope once (R059)."""
-    answer = ending_explained(rows, followed)
+    answer = cancellation_document(rows, followed)
     named = [*answer["stopped"], *answer["stands"], *answer["unresolved"]]
     assert sorted(named) == sorted(row["item_id"] for row in rows)
     assert answer["requested"] == len(named)

@@ -25,7 +25,7 @@ from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction, open_ledge
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.schema.effects import object_checks
 from receipt_pipeline.ledger.schema.jobs import events, jobs, submissions
-from receipt_pipeline.ledger.submissions import SubmissionState, open_submission, settle_submission
+from receipt_pipeline.ledger.submissions import SubmissionState, finish_submission, open_submission
 from receipt_pipeline_tests import builders
 
 
@@ -148,7 +148,7 @@ def test_a_delivery_is_read_again_while_it_waits_and_once_when_it_is_settled(led
     mark = marked(ledger)
     assert keys_since(ledger, submissions, mark) == {waiting}
     with ledger.transaction() as tx:
-        settle_submission(tx, waiting, state=SubmissionState.REFUSED, rows_total=0)
+        finish_submission(tx, waiting, state=SubmissionState.REFUSED, rows_total=0)
         another = a_delivery(tx, SubmissionState.IGNORED)
     assert keys_since(ledger, submissions, mark) == {waiting, another}
     assert keys_since(ledger, submissions, marked(ledger)) == set()

@@ -20,9 +20,9 @@ from receipt_pipeline.ledger.status import read_status
 from receipt_pipeline.ledger.submissions import (
     RowOutcome,
     SubmissionState,
+    finish_submission,
     open_submission,
     record_row,
-    settle_submission,
     submission_status,
 )
 from receipt_pipeline_tests import builders
@@ -190,7 +190,7 @@ def test_a_delivery_has_no_denominator_until_all_its_rows_are_known(ledger: Ledg
                 tx, submission_id, row_no=number, outcome=RowOutcome.REFUSED, idempotency_key="", job_id=None
             )
         reading = submission_status(tx, submission_id, tenant=builders.TENANT)
-        settle_submission(tx, submission_id, state=SubmissionState.REFUSED, rows_total=2)
+        finish_submission(tx, submission_id, state=SubmissionState.REFUSED, rows_total=2)
         settled = submission_status(tx, submission_id, tenant=builders.TENANT)
         with pytest.raises(NotFound):
             submission_status(tx, submission_id, tenant="globex")

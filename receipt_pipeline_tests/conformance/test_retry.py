@@ -17,7 +17,7 @@ from receipt_pipeline.core.items import ItemClass, ItemOutcome
 from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN
 from receipt_pipeline.core.request import LimitsRequest
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.retry import preview_retry, retry_unresolved
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.grants import give_grant, put_submitter, revoke_grant
@@ -49,7 +49,7 @@ class Desk:
     """A house with jobs, and the door at which retries are asked for."""
 
     house: ReconcileBench
-    intake: Intake
+    intake: IntakeContext
     told: list[str]
 
     def a_partial_job(self, **given: Any) -> str:
@@ -80,7 +80,7 @@ def desk(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> Desk:
     """An empty house on each database."""
     house = ReconcileBench.build(ledger, clock, tmp_path)
     told: list[str] = []
-    intake = Intake(
+    intake = IntakeContext(
         ledger=ledger,
         objects=house.bench.objects,
         limits=house.limits,

@@ -17,7 +17,7 @@ from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.schema.jobs import metadata
-from receipt_pipeline_tests.conformance.test_older_jobs import DONE, RUNNING, take
+from receipt_pipeline_tests.conformance.test_legacy_jobs import DONE, RUNNING, take
 from receipt_pipeline_tests.fakes.accounted_home import a_job_in_every_state, an_accountant
 from receipt_pipeline_tests.fakes.effects_home import effects_home
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock

@@ -8,7 +8,7 @@ import pytest
 
 from receipt_pipeline.core.errors import InputRefused, LeaseLost, NotAllowed, NotFound
 from receipt_pipeline.core.principals import Principal, Role
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.supersede import supersede_by_job, supersede_by_manifest
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
@@ -33,9 +33,9 @@ KIM = Principal(builders.TENANT, builders.CALLER, frozenset(Role))
 
 
 @pytest.fixture
-def intake(ledger: Ledger, tmp_path: Path) -> Intake:
+def intake(ledger: Ledger, tmp_path: Path) -> IntakeContext:
     """The doors of intake over each ledger."""
-    return Intake(
+    return IntakeContext(
         ledger=ledger,
         objects=LocalObjectStore(tmp_path / "objects"),
         limits=LIMITS,
@@ -64,7 +64,7 @@ def a_manifest(folder: Path, *, key: str = "better") -> Path:
 
 @pytest.mark.requirement("R061")
 def test_a_manifest_that_replaces_a_job_is_accepted_in_its_lineage_and_both_name_each_other(
-    intake: Intake, tmp_path: Path
+    intake: IntakeContext, tmp_path: Path
 ) -> None:
     old = a_half_done_job(intake.ledger)
     old_id = old.token.job_id
@@ -88,7 +88,7 @@ def test_a_manifest_that_replaces_a_job_is_accepted_in_its_lineage_and_both_name
 
 
 @pytest.mark.requirement("R061")
-def test_a_job_that_is_there_already_may_replace_another(intake: Intake) -> None:
+def test_a_job_that_is_there_already_may_replace_another(intake: IntakeContext) -> None:
     old_id = a_half_done_job(intake.ledger).token.job_id
     new_id = builders.an_accepted_job(intake.ledger)["job_id"]
     with ActingPlan({}) as plan:
@@ -101,7 +101,7 @@ def test_a_job_that_is_there_already_may_replace_another(intake: Intake) -> None
 
 
 def test_a_closed_job_is_not_replaced_and_its_manifest_is_not_accepted(
-    intake: Intake, tmp_path: Path
+    intake: IntakeContext, tmp_path: Path
 ) -> None:
     builders.approve(intake.ledger)
     done = builders.a_succeeded_job(intake.ledger).token.job_id
@@ -112,7 +112,7 @@ def test_a_closed_job_is_not_replaced_and_its_manifest_is_not_accepted(
     assert (snapshot(intake.ledger, done), len(all_rows(intake.ledger, jobs))) == before
 
 
-def test_a_job_is_replaced_neither_by_itself_nor_by_one_that_was_given_up(intake: Intake) -> None:
+def test_a_job_is_replaced_neither_by_itself_nor_by_one_that_was_given_up(intake: IntakeContext) -> None:
     ledger = intake.ledger
     old_id = builders.an_accepted_job(ledger)["job_id"]
     canceled = builders.an_accepted_job(ledger)["job_id"]

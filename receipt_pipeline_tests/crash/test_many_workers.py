@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Table, select
 
-from receipt_pipeline.core.items import balances, count_classes
+from receipt_pipeline.core.items import count_classes, is_balanced
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.effects.consume import consume_due
 from receipt_pipeline.effects.deliver import deliver
@@ -130,7 +130,7 @@ def test_every_job_ended_once_and_balances(aftermath: Aftermath) -> None:
     assert len(closed) == aftermath.total
     for job in closed:
         assert job["state"] in TERMINAL_STATES
-        assert balances(requested=job["items_requested"], counts=count_classes(classes[job["job_id"]]))
+        assert is_balanced(requested=job["items_requested"], counts=count_classes(classes[job["job_id"]]))
     assert [row for row in aftermath.rows(attempts) if row["closed_at"] is None] == []
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from receipt_pipeline.core.canonical import digest_of_bytes
-from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome, Submitted
+from receipt_pipeline.core.items import Decision, ItemClass, ItemContext, ItemOutcome
 
 Answer = ItemOutcome | Exception | Callable[[], ItemOutcome]
 
@@ -40,10 +40,10 @@ class ScriptedChain:
     on_classify: Callable[[bytes], None] = lambda data: None
     asked: list[bytes] = field(default_factory=list)
     duplicates: dict[bytes, bool] = field(default_factory=dict)
-    circumstances: dict[bytes, Submitted] = field(default_factory=dict)
+    circumstances: dict[bytes, ItemContext] = field(default_factory=dict)
 
     def classify(
-        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: Submitted
+        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: ItemContext
     ) -> ItemOutcome:
         """Answer for one scan of one page."""
         self.asked.append(data)

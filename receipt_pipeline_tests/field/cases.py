@@ -9,7 +9,7 @@ from typing import Any
 
 from receipt_pipeline.accounting.report import report_document
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.scans import FolderScans
 from receipt_pipeline.intake.submission import Arrival, Delivered, deliver
 from receipt_pipeline.ledger.engine import Ledger
@@ -54,7 +54,7 @@ def manifest_of(folder: Path, name: str = "manifest.json") -> bytes:
     return with_limits((folder / name).read_bytes())
 
 
-def hand_in(intake: Intake, document: bytes, folder: Path, *, suffix: str = ".json") -> Delivered:
+def hand_in(intake: IntakeContext, document: bytes, folder: Path, *, suffix: str = ".json") -> Delivered:
     """Hand a manifest in at a door, its scans beside it in the folder."""
     return deliver(intake, document, Arrival(PRINCIPAL, FolderScans(folder), "test", "case"), suffix=suffix)
 
@@ -66,7 +66,7 @@ class CaseHouse:
     ledger: Ledger
     clock: FakeClock
     folder: Path
-    intake: Intake
+    intake: IntakeContext
     reconciling: ReconcileBench
 
     @classmethod

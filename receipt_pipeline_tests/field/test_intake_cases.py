@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.inbox.sweep import sweep_inbox
 from receipt_pipeline.intake.submission import Delivered
 from receipt_pipeline.objects.store import scan_key
@@ -46,11 +46,11 @@ def bring(shared: Path, number: str, place: Path, *names: str) -> Path:
     return folder
 
 
-def keys(intake: Intake) -> list[str]:
+def keys(intake: IntakeContext) -> list[str]:
     return sorted(job["idempotency_key"] for job in job_rows(intake.ledger))
 
 
-def test_case_01_same_key_in_one_pass(shared: Path, intake: Intake, place: Path) -> None:
+def test_case_01_same_key_in_one_pass(shared: Path, intake: IntakeContext, place: Path) -> None:
     folder = bring(shared, "01", place)
     for name in ("manifest.json", "manifest-copy.json"):
         drop(intake, name, with_limits((folder / name).read_bytes()))
@@ -63,7 +63,7 @@ def test_case_01_same_key_in_one_pass(shared: Path, intake: Intake, place: Path)
     assert {answer["counts"]["rows"] for answer in acknowledgements(intake)} == {3}
 
 
-def test_case_03_no_saved_position_can_be_lost(shared: Path, intake: Intake, place: Path) -> None:
+def test_case_03_no_saved_position_can_be_lost(shared: Path, intake: IntakeContext, place: Path) -> None:
     folder = bring(shared, "03", place)
     manifest = with_limits((folder / "manifest.json").read_bytes())
     drop(intake, "manifest.json", manifest)
@@ -118,7 +118,7 @@ def test_case_04_a_slow_listing_is_worked_off_in_bounded_passes(
 
 @pytest.mark.requirement("R025")
 def test_case_10_a_client_that_lost_the_answer_gets_it_again(
-    shared: Path, intake: Intake, clock: FakeClock
+    shared: Path, intake: IntakeContext, clock: FakeClock
 ) -> None:
     folder = case(shared, "10")
     document = with_limits((folder / "manifest.json").read_bytes())
@@ -139,7 +139,7 @@ def test_case_10_a_client_that_lost_the_answer_gets_it_again(
 
 
 @pytest.mark.requirement("R019", "R026")
-def test_case_17_a_used_key_with_another_body(shared: Path, intake: Intake) -> None:
+def test_case_17_a_used_key_with_another_body(shared: Path, intake: IntakeContext) -> None:
     folder = case(shared, "17")
     names = ("first", "second", "third", "fourth")
     answers = [hand_in(intake, with_limits((folder / f"{name}.json").read_bytes()), folder) for name in names]
@@ -150,7 +150,7 @@ def test_case_17_a_used_key_with_another_body(shared: Path, intake: Intake) -> N
 
 
 def test_case_18_a_scan_that_is_still_being_written(
-    shared: Path, intake: Intake, place: Path, clock: FakeClock
+    shared: Path, intake: IntakeContext, place: Path, clock: FakeClock
 ) -> None:
     folder = case(shared, "18")
     whole = (folder / "scan.png").read_bytes()
@@ -168,7 +168,7 @@ def test_case_18_a_scan_that_is_still_being_written(
 
 
 @pytest.mark.requirement("R029")
-def test_case_19_the_same_name_with_other_bytes(shared: Path, intake: Intake, place: Path) -> None:
+def test_case_19_the_same_name_with_other_bytes(shared: Path, intake: IntakeContext, place: Path) -> None:
     folder = case(shared, "19")
     a, b = (folder / "a.png").read_bytes(), (folder / "b.png").read_bytes()
 
@@ -192,7 +192,7 @@ def test_case_19_the_same_name_with_other_bytes(shared: Path, intake: Intake, pl
 
 @pytest.mark.requirement("R032")
 def test_case_20_scans_replaced_deleted_and_touched_while_queued(
-    shared: Path, intake: Intake, place: Path, clock: FakeClock
+    shared: Path, intake: IntakeContext, place: Path, clock: FakeClock
 ) -> None:
     folder = bring(shared, "20", place, "one.png", "two.png", "three.png", "four.png")
     manifest = with_limits((folder / "manifest.json").read_bytes())
@@ -215,7 +215,7 @@ def test_case_20_scans_replaced_deleted_and_touched_while_queued(
 
 
 def test_case_21_temporary_and_side_files(
-    shared: Path, intake: Intake, place: Path, clock: FakeClock
+    shared: Path, intake: IntakeContext, place: Path, clock: FakeClock
 ) -> None:
     folder = case(shared, "21")
     loose = place / "loose"
@@ -235,7 +235,7 @@ def test_case_21_temporary_and_side_files(
     assert len(job_rows(intake.ledger)) == 3
 
 
-def test_case_22_paths_that_lead_out(shared: Path, intake: Intake, tmp_path: Path) -> None:
+def test_case_22_paths_that_lead_out(shared: Path, intake: IntakeContext, tmp_path: Path) -> None:
     folder = case(shared, "22")
     target = tmp_path / "target"
     subprocess.run(
@@ -252,7 +252,7 @@ def test_case_22_paths_that_lead_out(shared: Path, intake: Intake, tmp_path: Pat
 
 
 def test_case_23_json_that_readers_disagree_about(
-    shared: Path, intake: Intake, place: Path, clock: FakeClock
+    shared: Path, intake: IntakeContext, place: Path, clock: FakeClock
 ) -> None:
     folder = bring(shared, "23", place)
     names = ("duplicate-key", "nan-limit", "trailing-comma", "huge-int", "cut-short")
@@ -277,7 +277,7 @@ def test_case_23_json_that_readers_disagree_about(
     assert len(refused) == len(names)
 
 
-def test_case_24_csv_with_a_mark_utf_16_and_conflicting_rows(shared: Path, intake: Intake) -> None:
+def test_case_24_csv_with_a_mark_utf_16_and_conflicting_rows(shared: Path, intake: IntakeContext) -> None:
     folder = case(shared, "24")
 
     def brought(name: str) -> Delivered:

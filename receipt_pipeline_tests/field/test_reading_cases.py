@@ -14,7 +14,7 @@ from receipt_pipeline.chain.ocr import RapidOcrEngine
 from receipt_pipeline.chain.ocr_models import place_models
 from receipt_pipeline.chain.release import load_chain, shipped_releases
 from receipt_pipeline.chain.stages import Chain
-from receipt_pipeline.core.items import ItemOutcome, Submitted
+from receipt_pipeline.core.items import ItemContext, ItemOutcome
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
@@ -34,7 +34,7 @@ class RememberingChain:
     answers: dict[bytes, ItemOutcome] = field(default_factory=dict)
 
     def classify(
-        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: Submitted
+        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: ItemContext
     ) -> ItemOutcome:
         """Return the chain's answer; no scan of these cases repeats another's bytes."""
         assert not duplicate_bytes

@@ -28,7 +28,7 @@ from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
 from receipt_pipeline.ledger.schema.jobs import jobs
-from receipt_pipeline.ledger.submissions import SubmissionState, open_submission, settle_submission
+from receipt_pipeline.ledger.submissions import SubmissionState, finish_submission, open_submission
 from receipt_pipeline_tests.builders import (
     LIMITS,
     a_claimed_job,
@@ -127,7 +127,7 @@ class History:
         """Let a delivery arrive, and settle one that waits."""
         with self.services.ledger.transaction() as tx:
             if self.waiting and self.dice.random() < 0.6:
-                settle_submission(tx, self.waiting.pop(0), state=SubmissionState.REFUSED, rows_total=0)
+                finish_submission(tx, self.waiting.pop(0), state=SubmissionState.REFUSED, rows_total=0)
             else:
                 named: dict[str, Any] = {"tenant": "acme", "caller": "kim", "door": "inbox", "label": "x"}
                 self.waiting.append(open_submission(tx, document_digest="d", **named))

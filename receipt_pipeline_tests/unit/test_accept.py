@@ -21,7 +21,7 @@ from receipt_pipeline.effects.status_documents import send_status_documents
 from receipt_pipeline.intake import accept as accepting
 from receipt_pipeline.intake import scans as copying
 from receipt_pipeline.intake.accept import Acceptance, accept
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.releases import approve_release, move_alias
 from receipt_pipeline.ledger.schema.jobs import events
@@ -51,7 +51,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.mark.requirement("R002", "R003", "R004", "R005", "R013", "R016", "R040")
 def test_an_accepted_job_carries_pins_digests_limits_and_the_ledgers_time(
-    intake: Intake, folder: Path, clock: FakeClock
+    intake: IntakeContext, folder: Path, clock: FakeClock
 ) -> None:
     limits = {
         "max_queue_age_s": 3600,
@@ -111,7 +111,7 @@ def test_the_answer_says_where_to_ask_and_nothing_of_a_result(
 
 
 @pytest.mark.requirement("R007", "R017")
-def test_nobody_gets_a_decision_out_of_an_accepted_job(intake: Intake, folder: Path) -> None:
+def test_nobody_gets_a_decision_out_of_an_accepted_job(intake: IntakeContext, folder: Path) -> None:
     answer = hand_in(intake, job_document(folder), folder)
     with pytest.raises(AttributeError):
         answer.score  # type: ignore[attr-defined]  # noqa: B018
@@ -122,7 +122,7 @@ def test_nobody_gets_a_decision_out_of_an_accepted_job(intake: Intake, folder: P
 
 
 @pytest.mark.requirement("R012")
-def test_the_caller_is_the_principals_whatever_the_request_says(intake: Intake, folder: Path) -> None:
+def test_the_caller_is_the_principals_whatever_the_request_says(intake: IntakeContext, folder: Path) -> None:
     hand_in(intake, job_document(folder), folder)
     assert [(job["caller"], job["tenant"]) for job in job_rows(intake.ledger)] == [(CALLER, TENANT)]
     document = job_document(folder, key="other", caller="the boss")
@@ -131,7 +131,7 @@ def test_the_caller_is_the_principals_whatever_the_request_says(intake: Intake, 
     assert (caught.value.reason.code, caught.value.pointer) == ("FIELD.UNKNOWN.v1", "/caller")
 
 
-def test_a_principal_without_the_role_is_turned_away(intake: Intake, folder: Path) -> None:
+def test_a_principal_without_the_role_is_turned_away(intake: IntakeContext, folder: Path) -> None:
     for principal in (
         Principal(TENANT, CALLER, frozenset({Role.ANALYST})),
         Principal("", CALLER, frozenset({Role.SUBMITTER})),
@@ -145,7 +145,7 @@ def test_a_principal_without_the_role_is_turned_away(intake: Intake, folder: Pat
 
 @pytest.mark.requirement("R018", "R021", "R025", "R086")
 def test_a_repeat_joins_the_first_job_and_opens_no_scan(
-    intake: Intake, folder: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, folder: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = job_document(folder)
     first = hand_in(intake, document, folder)
@@ -167,7 +167,7 @@ def test_a_repeat_joins_the_first_job_and_opens_no_scan(
 
 @pytest.mark.requirement("R019", "R026")
 def test_a_used_key_with_another_request_is_a_conflict_that_names_fields_and_no_values(
-    intake: Intake, folder: Path
+    intake: IntakeContext, folder: Path
 ) -> None:
     document = job_document(folder)
     first = hand_in(intake, document, folder)
@@ -183,7 +183,7 @@ def test_a_used_key_with_another_request_is_a_conflict_that_names_fields_and_no_
 
 
 @pytest.mark.requirement("R028")
-def test_many_identical_requests_at_once_make_one_job(intake: Intake, folder: Path) -> None:
+def test_many_identical_requests_at_once_make_one_job(intake: IntakeContext, folder: Path) -> None:
     document = as_bytes(job_document(folder, count=2))
 
     def once(_: int) -> Acceptance:
@@ -198,7 +198,7 @@ def test_many_identical_requests_at_once_make_one_job(intake: Intake, folder: Pa
 
 
 def test_the_loser_of_a_race_answers_as_a_repeat(
-    intake: Intake, folder: Path, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = job_document(folder)
     found, calls = accepting.find_replay, []
@@ -216,7 +216,7 @@ def test_the_loser_of_a_race_answers_as_a_repeat(
 
 
 @pytest.mark.requirement("R036")
-def test_moving_the_alias_changes_no_accepted_job(intake: Intake, folder: Path) -> None:
+def test_moving_the_alias_changes_no_accepted_job(intake: IntakeContext, folder: Path) -> None:
     document = job_document(folder)
     first = hand_in(intake, document, folder)
     with intake.ledger.transaction() as tx:
@@ -227,14 +227,14 @@ def test_moving_the_alias_changes_no_accepted_job(intake: Intake, folder: Path) 
 
 
 @pytest.mark.requirement("R014")
-def test_a_release_that_nobody_approved_is_refused(intake: Intake, folder: Path) -> None:
+def test_a_release_that_nobody_approved_is_refused(intake: IntakeContext, folder: Path) -> None:
     for release, code in ((OTHER.release_id, "RELEASE.UNAPPROVED.v1"), ("no-such", "RELEASE.UNKNOWN.v1")):
         assert refusal_of(intake, job_document(folder, release=release), folder) == (code, "/release")
 
 
 @pytest.mark.requirement("R006")
 def test_the_queue_deadline_comes_from_the_cutoff_and_must_lie_ahead(
-    intake: Intake, folder: Path, clock: FakeClock
+    intake: IntakeContext, folder: Path, clock: FakeClock
 ) -> None:
     margin_s = intake.limits.intake.cutoff_margin_s
     for seconds in (-MINUTE_S, 0, margin_s):
@@ -246,7 +246,9 @@ def test_the_queue_deadline_comes_from_the_cutoff_and_must_lie_ahead(
     assert answer.queue_deadline == clock.now() + dt.timedelta(seconds=MINUTE_S)
 
 
-def test_limits_that_can_hardly_be_met_are_accepted_with_a_warning(intake: Intake, folder: Path) -> None:
+def test_limits_that_can_hardly_be_met_are_accepted_with_a_warning(
+    intake: IntakeContext, folder: Path
+) -> None:
     short = job_document(folder, count=2, limits={"processing_timeout_s": 3})
     assert hand_in(intake, short, folder).warnings == ("LIMIT.TOO_SHORT.v1",)
     alike = {"max_queue_age_s": 900, "processing_timeout_s": 900, "result_retention_s": 900}
@@ -256,7 +258,7 @@ def test_limits_that_can_hardly_be_met_are_accepted_with_a_warning(intake: Intak
 
 @pytest.mark.requirement("R044")
 def test_the_same_envelope_days_later_selects_the_same_items(
-    intake: Intake, folder: Path, clock: FakeClock
+    intake: IntakeContext, folder: Path, clock: FakeClock
 ) -> None:
     document = job_document(folder, count=3)
     first = hand_in(intake, document, folder)
@@ -277,6 +279,6 @@ def test_an_answer_does_not_depend_on_the_status_document(ledger: Ledger, home: 
     assert told == [answer.job_id]
 
 
-def test_a_batch_is_no_single_job(intake: Intake, folder: Path) -> None:
+def test_a_batch_is_no_single_job(intake: IntakeContext, folder: Path) -> None:
     document = {"contract": "receipt-batch/v1", "rows": [{"key": "k", "file": "a", "sha256": "a" * 64}]}
     assert refusal_of(intake, document, folder) == ("CONTRACT.UNKNOWN.v1", "/contract")

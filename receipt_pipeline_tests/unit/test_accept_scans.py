@@ -12,7 +12,7 @@ from receipt_pipeline.core.errors import InputRefused, ObjectFault
 from receipt_pipeline.core.reasons import STORAGE_FULL
 from receipt_pipeline.intake import accept as accepting
 from receipt_pipeline.intake import scans as copying
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.ledger.schema.effects import object_refs
 from receipt_pipeline.objects.store import scan_key
 from receipt_pipeline_tests.builders import TENANT
@@ -31,7 +31,9 @@ from receipt_pipeline_tests.intake_home import (
 
 
 @pytest.mark.requirement("R029")
-def test_equal_file_names_with_other_bytes_are_two_jobs(intake: Intake, folder: Path, tmp_path: Path) -> None:
+def test_equal_file_names_with_other_bytes_are_two_jobs(
+    intake: IntakeContext, folder: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     for place, number in ((folder, 1), (other, 2)):
         item = put_scan(place, "receipt.png", number)
@@ -42,7 +44,7 @@ def test_equal_file_names_with_other_bytes_are_two_jobs(intake: Intake, folder: 
 
 
 @pytest.mark.requirement("R032")
-def test_bytes_under_the_same_path_may_change_after_acceptance(intake: Intake, folder: Path) -> None:
+def test_bytes_under_the_same_path_may_change_after_acceptance(intake: IntakeContext, folder: Path) -> None:
     hand_in(intake, job_document(folder), folder)
     (folder / "scans/1.png").write_bytes(scan_bytes(99))
     (item,) = item_rows(intake.ledger)
@@ -50,7 +52,9 @@ def test_bytes_under_the_same_path_may_change_after_acceptance(intake: Intake, f
 
 
 @pytest.mark.requirement("R041")
-def test_scans_added_to_the_folder_later_do_not_join_an_accepted_job(intake: Intake, folder: Path) -> None:
+def test_scans_added_to_the_folder_later_do_not_join_an_accepted_job(
+    intake: IntakeContext, folder: Path
+) -> None:
     listed = job_document(folder, count=2)["items"]
     items = as_bytes(listed)
     (folder / "items.json").write_bytes(items)
@@ -81,7 +85,7 @@ def test_scans_added_to_the_folder_later_do_not_join_an_accepted_job(intake: Int
     ],
 )
 def test_one_bad_item_refuses_the_whole_job_and_leaves_nothing_held(
-    intake: Intake, folder: Path, change: dict[str, Any], code: str
+    intake: IntakeContext, folder: Path, change: dict[str, Any], code: str
 ) -> None:
     document = job_document(folder, count=3)
     document["items"][1] |= change
@@ -89,7 +93,9 @@ def test_one_bad_item_refuses_the_whole_job_and_leaves_nothing_held(
     assert holders(intake.ledger) == set()
 
 
-def test_a_scan_as_stated_or_of_no_known_kind_is_accepted_by_its_bytes(intake: Intake, folder: Path) -> None:
+def test_a_scan_as_stated_or_of_no_known_kind_is_accepted_by_its_bytes(
+    intake: IntakeContext, folder: Path
+) -> None:
     document = job_document(folder)
     document["items"][0] |= {"size_bytes": len(scan_bytes()), "media_type": "image/png"}
     broken = b"no picture at all"
@@ -104,7 +110,7 @@ def test_a_scan_as_stated_or_of_no_known_kind_is_accepted_by_its_bytes(intake: I
 
 
 def test_a_scan_that_changes_while_it_is_read_is_refused(
-    intake: Intake, folder: Path, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = job_document(folder)
     read = copying.os.read
@@ -121,13 +127,13 @@ def test_a_scan_that_changes_while_it_is_read_is_refused(
     assert refusal_of(intake, document, folder) == ("SCAN.CHANGING.v1", "/items/0/uri")
 
 
-def test_a_scan_beyond_the_limit_is_refused(intake: Intake, folder: Path) -> None:
+def test_a_scan_beyond_the_limit_is_refused(intake: IntakeContext, folder: Path) -> None:
     small = dataclasses.replace(intake, scan_size_bytes_max=5)
     assert refusal_of(small, job_document(folder), folder) == ("SCAN.TOO_LARGE.v1", "/items/0/uri")
 
 
 def test_a_full_disk_is_said_so_and_nothing_is_accepted(
-    intake: Intake, folder: Path, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*given: Any, **named: Any) -> None:
         raise ObjectFault(STORAGE_FULL, key="scans")
@@ -142,7 +148,7 @@ def test_a_full_disk_is_said_so_and_nothing_is_accepted(
 
 
 def test_scans_are_held_while_they_are_copied_and_by_their_job_afterwards(
-    intake: Intake, folder: Path, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
     copied = accepting.copy_scans
@@ -160,7 +166,7 @@ def test_scans_are_held_while_they_are_copied_and_by_their_job_afterwards(
 
 
 def test_a_hold_that_was_lost_makes_acceptance_copy_again(
-    intake: Intake, folder: Path, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied, rounds = accepting.copy_scans, []
 

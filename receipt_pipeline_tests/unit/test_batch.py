@@ -13,7 +13,7 @@ from receipt_pipeline.core.errors import LedgerUnavailable, NotAllowed, ObjectFa
 from receipt_pipeline.core.principals import Principal
 from receipt_pipeline.core.reasons import LEDGER_UNAVAILABLE, STORAGE_FULL
 from receipt_pipeline.intake import submission as batches
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.manifest import parse_document
 from receipt_pipeline.intake.scans import FolderScans, PassEnded
 from receipt_pipeline.intake.submission import (
@@ -21,9 +21,9 @@ from receipt_pipeline.intake.submission import (
     Delivered,
     deliver,
     open_arrival,
+    process_delivery,
     read_delivered,
     settle,
-    take_in,
 )
 from receipt_pipeline.ledger.submissions import list_submissions
 from receipt_pipeline_tests.builders import TENANT
@@ -45,7 +45,7 @@ def arrival(folder: Path) -> Arrival:
     return Arrival(PRINCIPAL, FolderScans(folder), "test", "batch.json")
 
 
-def hand_in(intake: Intake, document: bytes, folder: Path) -> Delivered:
+def hand_in(intake: IntakeContext, document: bytes, folder: Path) -> Delivered:
     return deliver(intake, document, arrival(folder))
 
 
@@ -58,7 +58,7 @@ def balanced(delivered: Delivered) -> bool:
     return counts.pop("rows") == sum(counts.values())
 
 
-def test_every_row_gets_its_own_line_and_the_counts_balance(intake: Intake, folder: Path) -> None:
+def test_every_row_gets_its_own_line_and_the_counts_balance(intake: IntakeContext, folder: Path) -> None:
     good, other = row_of(folder, "a.png", 1), row_of(folder, "b.png", 2)
     rows = [
         good,
@@ -86,7 +86,7 @@ def test_every_row_gets_its_own_line_and_the_counts_balance(intake: Intake, fold
     assert len(job_rows(intake.ledger)) == 2
 
 
-def test_the_answer_and_its_row_in_the_ledger_say_the_same(intake: Intake, folder: Path) -> None:
+def test_the_answer_and_its_row_in_the_ledger_say_the_same(intake: IntakeContext, folder: Path) -> None:
     delivered = hand_in(intake, batch_bytes([row_of(folder, "a.png", 1), {"key": "b"}]), folder)
     (submission,) = submission_list(intake.ledger)
     assert (submission["state"], submission["rows_total"]) == ("accepted", 2)
@@ -103,14 +103,14 @@ def test_the_answer_and_its_row_in_the_ledger_say_the_same(intake: Intake, folde
         assert list_submissions(tx, tenant="other") == []
 
 
-def test_a_row_is_a_job_of_one_item_named_by_its_key(intake: Intake, folder: Path) -> None:
+def test_a_row_is_a_job_of_one_item_named_by_its_key(intake: IntakeContext, folder: Path) -> None:
     hand_in(intake, batch_bytes([row_of(folder, "a.png", 1, key="desk-7")]), folder)
     (item,) = item_rows(intake.ledger)
     assert (item["item_id"], item["id_explicit"]) == ("desk-7", True)
     assert job_rows(intake.ledger)[0]["contract"] == "receipt-batch/v1"
 
 
-def test_the_same_batch_again_joins_row_by_row(intake: Intake, folder: Path) -> None:
+def test_the_same_batch_again_joins_row_by_row(intake: IntakeContext, folder: Path) -> None:
     document = batch_bytes([row_of(folder, f"{number}.png", number) for number in (1, 2, 3)])
     first, again = hand_in(intake, document, folder), hand_in(intake, document, folder)
     assert (outcomes(first), outcomes(again)) == (["accepted"] * 3, ["joined"] * 3)
@@ -118,14 +118,14 @@ def test_the_same_batch_again_joins_row_by_row(intake: Intake, folder: Path) -> 
     assert (first.state.value, again.state.value) == ("accepted", "joined")
 
 
-def test_a_document_that_is_no_batch_is_one_refused_line(intake: Intake, folder: Path) -> None:
+def test_a_document_that_is_no_batch_is_one_refused_line(intake: IntakeContext, folder: Path) -> None:
     delivered = hand_in(intake, b'{"contract": "receipt-batch/v1", "rows": [NaN]}', folder)
     assert (outcomes(delivered), delivered.state.value) == (["refused"], "refused")
     assert (delivered.lines[0].reason_code, delivered.lines[0].pointer) == ("MANIFEST.NOT_JSON.v1", "/rows/0")
     assert submission_list(intake.ledger)[0]["reason_code"] == "MANIFEST.NOT_JSON.v1"
 
 
-def test_a_conflicting_job_is_one_line_in_conflict(intake: Intake, folder: Path) -> None:
+def test_a_conflicting_job_is_one_line_in_conflict(intake: IntakeContext, folder: Path) -> None:
     hand_in(intake, as_bytes(job_document(folder)), folder)
     delivered = hand_in(intake, as_bytes(job_document(folder, count=2)), folder)
     assert (outcomes(delivered), delivered.state.value) == (["conflict"], "conflict")
@@ -134,7 +134,7 @@ def test_a_conflicting_job_is_one_line_in_conflict(intake: Intake, folder: Path)
 
 
 def test_infrastructure_trouble_decides_no_row_and_the_next_try_goes_on(
-    intake: Intake, folder: Path, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [row_of(folder, f"{number}.png", number) for number in (1, 2, 3)]
     accepted, tried = batches.accept, []
@@ -154,7 +154,7 @@ def test_infrastructure_trouble_decides_no_row_and_the_next_try_goes_on(
 
 
 def test_a_full_disk_in_mid_batch_keeps_the_rows_before_it(
-    intake: Intake, folder: Path, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [row_of(folder, f"{number}.png", number) for number in (1, 2)]
     accepted, tried = batches.accept, []
@@ -171,7 +171,9 @@ def test_a_full_disk_in_mid_batch_keeps_the_rows_before_it(
     assert submission_list(intake.ledger)[0]["reason_code"] == "STORAGE.FULL.v1"
 
 
-def test_a_pass_that_ends_in_mid_batch_is_taken_up_where_it_ended(intake: Intake, folder: Path) -> None:
+def test_a_pass_that_ends_in_mid_batch_is_taken_up_where_it_ended(
+    intake: IntakeContext, folder: Path
+) -> None:
     document = batch_bytes([row_of(folder, f"{number}.png", number) for number in range(1, 6)])
     parsed = parse_document(document, suffix=".json", load_list=lambda *_: b"")
     with intake.ledger.transaction() as tx:
@@ -179,11 +181,11 @@ def test_a_pass_that_ends_in_mid_batch_is_taken_up_where_it_ended(intake: Intake
     for done in (2, 4):
         asked = iter([False, True])
         with pytest.raises(PassEnded):
-            take_in(
+            process_delivery(
                 intake, parsed, arrival(folder), submission_id, time_is_up=lambda asked=asked: next(asked)
             )
         assert len(row_list(intake.ledger)) == done
-    assert take_in(intake, parsed, arrival(folder), submission_id) == 0
+    assert process_delivery(intake, parsed, arrival(folder), submission_id) == 0
     settle(intake, submission_id)
     delivered = read_delivered(intake, submission_id)
     assert outcomes(delivered) == ["accepted"] * 5
@@ -192,14 +194,14 @@ def test_a_pass_that_ends_in_mid_batch_is_taken_up_where_it_ended(intake: Intake
 
 
 def test_a_job_of_many_scans_remembers_between_passes_what_it_stored(
-    intake: Intake, folder: Path, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed = parse_document(as_bytes(job_document(folder, count=5)), suffix=".json", load_list=lambda *_: b"")
     with intake.ledger.transaction() as tx:
         submission_id = open_arrival(tx, arrival(folder), document_digest="sha256:x")
     asked = iter([False, False, True])
     with pytest.raises(PassEnded):
-        take_in(intake, parsed, arrival(folder), submission_id, time_is_up=lambda: next(asked))
+        process_delivery(intake, parsed, arrival(folder), submission_id, time_is_up=lambda: next(asked))
     assert len(submission_list(intake.ledger)[0]["stored"]) == 3
     assert job_rows(intake.ledger) == []
     copied, opened = intake.objects.copy_in, []
@@ -209,12 +211,12 @@ def test_a_job_of_many_scans_remembers_between_passes_what_it_stored(
         return copied(key, *given, **named)
 
     monkeypatch.setattr(intake.objects, "copy_in", counting)
-    assert take_in(intake, parsed, arrival(folder), submission_id) == 0
+    assert process_delivery(intake, parsed, arrival(folder), submission_id) == 0
     assert len(opened) == 2
     assert [item["size_bytes"] for item in item_rows(intake.ledger)] == [14] * 5
 
 
-def test_who_may_not_submit_leaves_no_row(intake: Intake, folder: Path) -> None:
+def test_who_may_not_submit_leaves_no_row(intake: IntakeContext, folder: Path) -> None:
     nobody = Arrival(Principal(TENANT, "kim", frozenset()), FolderScans(folder), "test", "batch.json")
     with pytest.raises(NotAllowed):
         deliver(intake, batch_bytes([row_of(folder, "a.png", 1)]), nobody)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.core.items import KEPT_CLASSES, ItemClass, balances, count_classes
+from receipt_pipeline.core.items import KEPT_CLASSES, ItemClass, count_classes, is_balanced
 from receipt_pipeline.core.lifecycle import (
     HELD_PHASES,
     JOB_TRANSITIONS,
@@ -144,14 +144,14 @@ def test_item_classes_of_a_closed_job_sum_to_its_denominator() -> None:
     counts = count_classes([ItemClass.CLASSIFIED, ItemClass.REJECTED, None, ItemClass.CLASSIFIED])
     assert counts[ItemClass.CLASSIFIED] == 2
     assert counts[ItemClass.UNRESOLVED] == 0
-    assert balances(requested=3, counts=counts)
-    assert not balances(requested=4, counts=counts)
+    assert is_balanced(requested=3, counts=counts)
+    assert not is_balanced(requested=4, counts=counts)
 
 
 def test_the_example_of_12480_items_balances() -> None:
     counts = count_classes(()) | {ItemClass.CLASSIFIED: 12_360, ItemClass.REJECTED: 120}
-    assert balances(requested=12_480, counts=counts)
-    assert not balances(requested=12_481, counts=counts)
+    assert is_balanced(requested=12_480, counts=counts)
+    assert not is_balanced(requested=12_481, counts=counts)
 
 
 def test_kept_classes_and_held_phases_are_the_named_ones() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.inbox.listing import FOLDERS_DEEP_MAX, REFUSAL_SUFFIX
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
@@ -35,7 +35,9 @@ SETTLE_S = 10
 LIMIT_S = 900
 
 
-def test_a_dropped_manifest_becomes_a_job_and_everything_moves_along(intake: Intake, place: Path) -> None:
+def test_a_dropped_manifest_becomes_a_job_and_everything_moves_along(
+    intake: IntakeContext, place: Path
+) -> None:
     drop(intake, "expenses.json", job_document(place, count=2))
     summary = sweep(intake)
     assert summary.counts == {"accepted": 1}
@@ -50,7 +52,7 @@ def test_a_dropped_manifest_becomes_a_job_and_everything_moves_along(intake: Int
     assert sweep(intake).counts == {}
 
 
-def test_manifests_in_sub_folders_take_their_scans_from_there(intake: Intake, place: Path) -> None:
+def test_manifests_in_sub_folders_take_their_scans_from_there(intake: IntakeContext, place: Path) -> None:
     drop(intake, "2026/november/batch.json", batch_bytes([row_of(place / "2026/november", "a.png", 1)]))
     assert sweep(intake).counts == {"accepted": 1}
     assert {name.split(".")[0] for name in names_in(place)} == {
@@ -59,7 +61,7 @@ def test_manifests_in_sub_folders_take_their_scans_from_there(intake: Intake, pl
     }
 
 
-def test_each_tenants_folder_is_that_tenants(intake: Intake) -> None:
+def test_each_tenants_folder_is_that_tenants(intake: IntakeContext) -> None:
     for tenant in ("acme", "zenith"):
         folder = intake.inbox / tenant
         drop(intake, "same.json", job_document(folder, key="same"), tenant=tenant)
@@ -69,7 +71,7 @@ def test_each_tenants_folder_is_that_tenants(intake: Intake) -> None:
 
 
 @pytest.mark.requirement("R021", "R025")
-def test_the_same_manifest_dropped_again_joins_and_is_counted(intake: Intake, place: Path) -> None:
+def test_the_same_manifest_dropped_again_joins_and_is_counted(intake: IntakeContext, place: Path) -> None:
     document = job_document(place)
     drop(intake, "first.json", document)
     sweep(intake)
@@ -84,7 +86,7 @@ def test_the_same_manifest_dropped_again_joins_and_is_counted(intake: Intake, pl
 
 
 def test_a_manifest_waits_for_its_scans_and_is_accepted_once_when_they_come(
-    intake: Intake, place: Path, clock: FakeClock
+    intake: IntakeContext, place: Path, clock: FakeClock
 ) -> None:
     document = job_document(place, count=2)
     (place / "scans/2.png").rename(place / "scans/2.png.part")
@@ -101,7 +103,7 @@ def test_a_manifest_waits_for_its_scans_and_is_accepted_once_when_they_come(
 
 
 def test_scans_that_never_come_end_in_a_refusal_beside_the_manifest(
-    intake: Intake, place: Path, clock: FakeClock
+    intake: IntakeContext, place: Path, clock: FakeClock
 ) -> None:
     document = job_document(place, count=2)
     (place / "scans/2.png").unlink()
@@ -121,7 +123,7 @@ def test_scans_that_never_come_end_in_a_refusal_beside_the_manifest(
     assert sweep(intake).counts == {"accepted": 1}
 
 
-def test_a_scan_that_still_grows_is_waited_for(intake: Intake, place: Path, clock: FakeClock) -> None:
+def test_a_scan_that_still_grows_is_waited_for(intake: IntakeContext, place: Path, clock: FakeClock) -> None:
     document = job_document(place)
     (place / "scans/1.png").write_bytes(b"")
     drop(intake, "expenses.json", document)
@@ -137,7 +139,7 @@ def test_a_scan_that_still_grows_is_waited_for(intake: Intake, place: Path, cloc
 
 
 def test_a_scan_that_stands_still_with_other_bytes_is_refused_after_the_settle_time(
-    intake: Intake, place: Path, clock: FakeClock
+    intake: IntakeContext, place: Path, clock: FakeClock
 ) -> None:
     document = job_document(place)
     (place / "scans/1.png").write_bytes(scan_bytes(9))
@@ -149,7 +151,7 @@ def test_a_scan_that_stands_still_with_other_bytes_is_refused_after_the_settle_t
 
 
 def test_rows_with_their_scans_do_not_wait_for_those_without(
-    intake: Intake, place: Path, clock: FakeClock
+    intake: IntakeContext, place: Path, clock: FakeClock
 ) -> None:
     rows = [row_of(place, f"{number}.png", number) for number in (1, 2, 3)]
     (place / "2.png").unlink()
@@ -164,7 +166,7 @@ def test_rows_with_their_scans_do_not_wait_for_those_without(
 
 
 def test_a_half_written_manifest_waits_and_is_refused_only_when_it_stands_still(
-    intake: Intake, place: Path, clock: FakeClock
+    intake: IntakeContext, place: Path, clock: FakeClock
 ) -> None:
     whole = as_bytes(job_document(place))
     path = drop(intake, "expenses.json", whole[:40])
@@ -182,7 +184,7 @@ def test_a_half_written_manifest_waits_and_is_refused_only_when_it_stands_still(
 
 
 def test_a_manifest_without_an_end_of_its_own_must_stand_still_first(
-    intake: Intake, place: Path, clock: FakeClock
+    intake: IntakeContext, place: Path, clock: FakeClock
 ) -> None:
     row = row_of(place, "a.png", 1)
     drop(intake, "batch.csv", f"key,file,sha256\n{row['idempotency_key']},a.png,{row['sha256']}\n".encode())
@@ -192,7 +194,7 @@ def test_a_manifest_without_an_end_of_its_own_must_stand_still_first(
 
 
 def test_a_loose_scan_becomes_a_job_once_it_stands_still(
-    intake: Intake, place: Path, clock: FakeClock
+    intake: IntakeContext, place: Path, clock: FakeClock
 ) -> None:
     scan = place / "loose/Beleg 7 (März).png"
     put_scan(place, "loose/Beleg 7 (März).png")
@@ -211,7 +213,7 @@ def test_a_loose_scan_becomes_a_job_once_it_stands_still(
     assert names_in(place) == {f"accepted/loose/Beleg 7 (März).{digest[:8]}.png"}
 
 
-def test_a_file_name_is_never_an_identity(intake: Intake, place: Path, clock: FakeClock) -> None:
+def test_a_file_name_is_never_an_identity(intake: IntakeContext, place: Path, clock: FakeClock) -> None:
     for number in (1, 2, 1):
         put_scan(place, "loose/receipt.png", number)
         sweep(intake)
@@ -223,7 +225,7 @@ def test_a_file_name_is_never_an_identity(intake: Intake, place: Path, clock: Fa
 
 
 def test_temporary_names_are_ignored_counted_and_recorded(
-    intake: Intake, place: Path, clock: FakeClock
+    intake: IntakeContext, place: Path, clock: FakeClock
 ) -> None:
     names = [
         "a.png.part",
@@ -254,7 +256,7 @@ def test_temporary_names_are_ignored_counted_and_recorded(
 
 
 def test_pictures_that_no_manifest_names_are_listed_and_never_taken(
-    intake: Intake, place: Path, clock: FakeClock
+    intake: IntakeContext, place: Path, clock: FakeClock
 ) -> None:
     put_scan(place, "alone.png", 1)
     waiting = row_of(place, "named.png", 2)
@@ -272,7 +274,9 @@ def test_pictures_that_no_manifest_names_are_listed_and_never_taken(
     assert (place / "alone.png").is_file()
 
 
-def test_folders_without_end_keep_nobody_elses_delivery_from_being_read(intake: Intake, place: Path) -> None:
+def test_folders_without_end_keep_nobody_elses_delivery_from_being_read(
+    intake: IntakeContext, place: Path
+) -> None:
     deep = place.joinpath(*["d"] * (FOLDERS_DEEP_MAX + 1))
     deep.mkdir(parents=True)
     (deep / "too deep.json").write_text("{}")
@@ -282,7 +286,7 @@ def test_folders_without_end_keep_nobody_elses_delivery_from_being_read(intake: 
     assert summary.ignored == (str(deep.relative_to(intake.inbox)),)
 
 
-def test_an_answer_that_cannot_be_written_holds_nobody_else_up(intake: Intake, place: Path) -> None:
+def test_an_answer_that_cannot_be_written_holds_nobody_else_up(intake: IntakeContext, place: Path) -> None:
     first, second = as_bytes(job_document(place / "a", key="a")), job_document(place / "b", key="b")
     drop(intake, "a/m.json", first)
     drop(intake, "b/m.json", second)
@@ -298,7 +302,9 @@ def test_an_answer_that_cannot_be_written_holds_nobody_else_up(intake: Intake, p
     assert len(acknowledgements(intake)) == len(job_rows(intake.ledger)) == 2
 
 
-def test_files_where_nothing_is_read_get_a_refusal_beside_them_once(intake: Intake, place: Path) -> None:
+def test_files_where_nothing_is_read_get_a_refusal_beside_them_once(
+    intake: IntakeContext, place: Path
+) -> None:
     (intake.inbox / "lost.json").write_text("{}")
     (place / "loose").mkdir()
     (place / "loose/batch.csv").write_text("key")
@@ -313,7 +319,9 @@ def test_files_where_nothing_is_read_get_a_refusal_beside_them_once(intake: Inta
     assert job_rows(intake.ledger) == []
 
 
-def test_links_are_never_followed(intake: Intake, place: Path, tmp_path: Path, clock: FakeClock) -> None:
+def test_links_are_never_followed(
+    intake: IntakeContext, place: Path, tmp_path: Path, clock: FakeClock
+) -> None:
     outside = tmp_path / "outside"
     document = job_document(outside)
     (outside / "m.json").write_bytes(as_bytes(document))
@@ -328,7 +336,7 @@ def test_links_are_never_followed(intake: Intake, place: Path, tmp_path: Path, c
     assert (outside / "scans/1.png").is_file()
 
 
-def test_a_bad_manifest_harms_no_sibling(intake: Intake, place: Path) -> None:
+def test_a_bad_manifest_harms_no_sibling(intake: IntakeContext, place: Path) -> None:
     drop(intake, "a-bad.json", b'{"contract": "receipt-job/v9"}')
     drop(intake, "b-good.json", job_document(place))
     drop(

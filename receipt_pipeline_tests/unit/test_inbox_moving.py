@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.inbox import file as dropped
 from receipt_pipeline_tests.intake_home import (
     drop,
@@ -22,7 +22,9 @@ from receipt_pipeline_tests.intake_home import (
 )
 
 
-def test_a_later_manifest_finds_a_scan_that_an_earlier_one_took_along(intake: Intake, place: Path) -> None:
+def test_a_later_manifest_finds_a_scan_that_an_earlier_one_took_along(
+    intake: IntakeContext, place: Path
+) -> None:
     item = put_scan(place, "a.png", 1)
     document = {"contract": "receipt-job/v1", "idempotency_key": "one", "items": [item]}
     drop(intake, "one.json", document)
@@ -33,7 +35,7 @@ def test_a_later_manifest_finds_a_scan_that_an_earlier_one_took_along(intake: In
 
 
 def test_a_repeated_manifest_leaves_another_manifests_scan_of_the_same_name(
-    intake: Intake, place: Path
+    intake: IntakeContext, place: Path
 ) -> None:
     first = {"contract": "receipt-job/v1", "idempotency_key": "one", "items": [put_scan(place, "a.png", 1)]}
     drop(intake, "one.json", first)
@@ -49,7 +51,7 @@ def test_a_repeated_manifest_leaves_another_manifests_scan_of_the_same_name(
 
 
 def test_a_manifest_whose_scans_place_is_taken_by_another_finds_its_own_among_the_accepted(
-    intake: Intake, place: Path
+    intake: IntakeContext, place: Path
 ) -> None:
     first = {"contract": "receipt-job/v1", "idempotency_key": "one", "items": [put_scan(place, "a.png", 1)]}
     drop(intake, "one.json", first)
@@ -62,7 +64,7 @@ def test_a_manifest_whose_scans_place_is_taken_by_another_finds_its_own_among_th
 
 
 def test_a_manifest_that_was_replaced_while_it_was_handled_is_handled_next(
-    intake: Intake, place: Path, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drop(intake, "m.json", job_document(place, key="one"))
     answered = dropped.acknowledge

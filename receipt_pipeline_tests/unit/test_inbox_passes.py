@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.core.reasons import STORAGE_FULL
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.inbox import moves as moving
 from receipt_pipeline.intake.inbox.sweep import sweep_inbox
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
@@ -32,7 +32,7 @@ from receipt_pipeline_tests.intake_home import (
 SETTLE_S = 10
 
 
-def test_a_manifest_that_was_taken_back_while_it_waited_is_let_go(intake: Intake, place: Path) -> None:
+def test_a_manifest_that_was_taken_back_while_it_waited_is_let_go(intake: IntakeContext, place: Path) -> None:
     document = job_document(place)
     (place / "scans/1.png").unlink()
     path = drop(intake, "expenses.json", document)
@@ -42,7 +42,7 @@ def test_a_manifest_that_was_taken_back_while_it_waited_is_let_go(intake: Intake
     assert submission_states(intake) == ["ignored"]
 
 
-def test_a_manifest_replaced_while_it_waited_counts_as_it_is_now(intake: Intake, place: Path) -> None:
+def test_a_manifest_replaced_while_it_waited_counts_as_it_is_now(intake: IntakeContext, place: Path) -> None:
     document = job_document(place)
     wrong = document | {"items": [document["items"][0] | {"uri": "scans/nowhere.png"}]}
     drop(intake, "expenses.json", wrong)
@@ -53,7 +53,7 @@ def test_a_manifest_replaced_while_it_waited_counts_as_it_is_now(intake: Intake,
 
 
 def test_a_pass_killed_between_commit_and_moving_is_finished_by_the_next(
-    intake: Intake, place: Path, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drop(intake, "expenses.json", job_document(place))
 
@@ -76,7 +76,7 @@ def test_a_pass_killed_between_commit_and_moving_is_finished_by_the_next(
 
 
 def test_a_loose_scan_whose_pass_was_killed_after_its_acceptance_is_moved_by_the_next(
-    intake: Intake, place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_scan(place, "loose/a.png", 1)
     sweep(intake)
@@ -98,7 +98,7 @@ def test_a_loose_scan_whose_pass_was_killed_after_its_acceptance_is_moved_by_the
 
 
 def test_what_cannot_be_moved_is_remembered_and_not_handled_twice(
-    intake: Intake, place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(source: object, target: object) -> None:
         raise PermissionError(13, "read-only")
@@ -118,7 +118,7 @@ def test_what_cannot_be_moved_is_remembered_and_not_handled_twice(
 
 
 def test_a_full_disk_breaks_the_pass_off_and_the_next_one_goes_on(
-    intake: Intake, place: Path, monkeypatch: pytest.MonkeyPatch
+    intake: IntakeContext, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drop(intake, "expenses.json", job_document(place))
 
@@ -133,7 +133,7 @@ def test_a_full_disk_breaks_the_pass_off_and_the_next_one_goes_on(
     assert sweep(intake).counts == {"accepted": 1}
 
 
-def test_a_pass_stops_at_its_time_bound_and_the_next_goes_on(intake: Intake, place: Path) -> None:
+def test_a_pass_stops_at_its_time_bound_and_the_next_goes_on(intake: IntakeContext, place: Path) -> None:
     drop(
         intake, "batch.json", batch_bytes([row_of(place, f"{number}.png", number) for number in range(1, 9)])
     )
@@ -145,7 +145,7 @@ def test_a_pass_stops_at_its_time_bound_and_the_next_goes_on(intake: Intake, pla
     assert submission_states(intake) == ["accepted"]
 
 
-def test_a_second_sweep_of_the_same_home_steps_back(intake: Intake, place: Path) -> None:
+def test_a_second_sweep_of_the_same_home_steps_back(intake: IntakeContext, place: Path) -> None:
     drop(intake, "expenses.json", job_document(place))
     with FileLock(intake.home / "inbox.lock"):
         assert sweep(intake).finished is False
@@ -153,7 +153,7 @@ def test_a_second_sweep_of_the_same_home_steps_back(intake: Intake, place: Path)
     assert sweep(intake).counts == {"accepted": 1}
 
 
-def test_new_deliveries_are_not_kept_waiting_by_old_ones(intake: Intake, place: Path) -> None:
+def test_new_deliveries_are_not_kept_waiting_by_old_ones(intake: IntakeContext, place: Path) -> None:
     late = job_document(place, key="late")
     late["items"][0]["uri"] = "scans/missing.png"
     drop(intake, "zzz-waiting.json", late)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.scans import read_one_scan
 from receipt_pipeline.intake.submit import submit_paths
 from receipt_pipeline_tests.intake_home import (
@@ -31,14 +31,14 @@ def put(folder: Path, name: str, number: int) -> Path:
     return folder / name
 
 
-def refusal_of(intake: Intake, *paths: Path, **given: object) -> tuple[str, str]:
+def refusal_of(intake: IntakeContext, *paths: Path, **given: object) -> tuple[str, str]:
     with pytest.raises(InputRefused) as caught:
         submit_paths(intake, paths, principal=PRINCIPAL, **given)  # type: ignore[arg-type]
     assert submission_list(intake.ledger) == []
     return caught.value.reason.code, caught.value.pointer
 
 
-def test_all_single_scans_are_one_job_with_generated_ids(intake: Intake, folder: Path) -> None:
+def test_all_single_scans_are_one_job_with_generated_ids(intake: IntakeContext, folder: Path) -> None:
     paths = [put(folder / "x", "a.png", 1), put(folder / "y", "a.png", 2), put(folder / "z", "a.png", 1)]
     (answer,) = submit_paths(intake, paths, principal=PRINCIPAL)
     one, two = hex_digest(scan_bytes(1))[:16], hex_digest(scan_bytes(2))[:16]
@@ -48,7 +48,9 @@ def test_all_single_scans_are_one_job_with_generated_ids(intake: Intake, folder:
 
 
 @pytest.mark.requirement("R018")
-def test_the_derived_key_finds_the_same_job_and_new_makes_another(intake: Intake, folder: Path) -> None:
+def test_the_derived_key_finds_the_same_job_and_new_makes_another(
+    intake: IntakeContext, folder: Path
+) -> None:
     paths = [put(folder, "a.png", 1), put(folder, "b.png", 2)]
     first = submit_paths(intake, paths, principal=PRINCIPAL)[0]
     again = submit_paths(intake, paths, principal=PRINCIPAL)[0]
@@ -62,7 +64,7 @@ def test_the_derived_key_finds_the_same_job_and_new_makes_another(intake: Intake
     assert reordered.job_ids != first.job_ids
 
 
-def test_manifests_and_folders_are_a_job_each(intake: Intake, folder: Path) -> None:
+def test_manifests_and_folders_are_a_job_each(intake: IntakeContext, folder: Path) -> None:
     manifest = folder / "m.json"
     folder.mkdir()
     manifest.write_bytes(as_bytes(job_document(folder)))
@@ -77,7 +79,7 @@ def test_manifests_and_folders_are_a_job_each(intake: Intake, folder: Path) -> N
     assert sorted(job["items_requested"] for job in job_rows(intake.ledger)) == [1, 1, 2]
 
 
-def test_a_folder_that_holds_manifests_stands_for_them(intake: Intake, folder: Path) -> None:
+def test_a_folder_that_holds_manifests_stands_for_them(intake: IntakeContext, folder: Path) -> None:
     for number in (1, 2):
         (folder / f"{number}").mkdir(parents=True)
     (folder / "a.json").write_bytes(as_bytes(job_document(folder, key="a")))
@@ -86,7 +88,7 @@ def test_a_folder_that_holds_manifests_stands_for_them(intake: Intake, folder: P
     assert [answer.label for answer in answers] == ["a.json", "b.json"]
 
 
-def test_one_refused_delivery_harms_no_other(intake: Intake, folder: Path) -> None:
+def test_one_refused_delivery_harms_no_other(intake: IntakeContext, folder: Path) -> None:
     bad, empty = folder / "bad.json", folder / "empty"
     empty.mkdir(parents=True)
     bad.write_text("{,}")
@@ -97,7 +99,7 @@ def test_one_refused_delivery_harms_no_other(intake: Intake, folder: Path) -> No
 
 
 def test_a_scan_named_by_hand_may_be_a_link_and_a_link_in_a_folder_may_not(
-    intake: Intake, folder: Path
+    intake: IntakeContext, folder: Path
 ) -> None:
     scan = put(folder, "a.png", 1)
     linked = folder / "linked"
@@ -109,7 +111,7 @@ def test_a_scan_named_by_hand_may_be_a_link_and_a_link_in_a_folder_may_not(
     assert (in_folder[0].state.value, in_folder[0].lines[0].reason_code) == ("refused", "PATH.OUTSIDE.v1")
 
 
-def test_a_key_belongs_to_one_job(intake: Intake, folder: Path) -> None:
+def test_a_key_belongs_to_one_job(intake: IntakeContext, folder: Path) -> None:
     manifest = folder / "m.json"
     scan = put(folder, "a.png", 1)
     manifest.write_bytes(as_bytes(job_document(folder)))
@@ -123,7 +125,7 @@ def test_a_key_belongs_to_one_job(intake: Intake, folder: Path) -> None:
     assert refused.lines[0].reason_code == "FIELD.INVALID.v1"
 
 
-def test_the_release_may_be_named_for_scans(intake: Intake, folder: Path) -> None:
+def test_the_release_may_be_named_for_scans(intake: IntakeContext, folder: Path) -> None:
     scan = put(folder, "a.png", 1)
     (answer,) = submit_paths(intake, [scan], principal=PRINCIPAL, release="no-such")
     assert answer.lines[0].reason_code == "RELEASE.UNKNOWN.v1"
@@ -132,7 +134,7 @@ def test_the_release_may_be_named_for_scans(intake: Intake, folder: Path) -> Non
     assert named.state.value == "accepted"
 
 
-def test_a_name_that_no_system_can_look_up_is_unreadable(intake: Intake) -> None:
+def test_a_name_that_no_system_can_look_up_is_unreadable(intake: IntakeContext) -> None:
     with pytest.raises(InputRefused) as refused:
         submit_paths(intake, [Path("x" * 300 + ".jpg")], principal=PRINCIPAL)
     assert (refused.value.reason.code, refused.value.facts["cause"]) == ("SCAN.UNREADABLE.v1", "ENAMETOOLONG")

@@ -11,16 +11,16 @@ import pytest
 from receipt_pipeline.core.items import ItemClass, count_classes
 from receipt_pipeline.core.lifecycle import (
     CloseCause,
+    DerivedPhase,
     JobState,
     Phase,
-    Reading,
     TerminalClass,
     terminal_outcome,
 )
 from receipt_pipeline.core.next_actions import (
     ACTION_TEXTS,
     NEXT_ACTIONS,
-    JobStanding,
+    JobSituation,
     NextAction,
     governing_code,
     next_action,
@@ -39,16 +39,16 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.ledger.jobs.finalize import terminal_reason_code
 
-OPEN: tuple[tuple[JobState, Phase | Reading], ...] = (
+OPEN: tuple[tuple[JobState, Phase | DerivedPhase], ...] = (
     (JobState.ACCEPTED, Phase.QUEUED),
     (JobState.ACCEPTED, Phase.NO_CAPABLE_WORKER),
-    (JobState.ACCEPTED, Reading.OVERDUE),
+    (JobState.ACCEPTED, DerivedPhase.OVERDUE),
     (JobState.RUNNING, Phase.QUEUED),
     (JobState.RUNNING, Phase.WORKING),
     (JobState.RUNNING, Phase.RETRY_WAIT),
     (JobState.RUNNING, Phase.PUBLISHING),
     (JobState.RUNNING, Phase.CLOSING),
-    (JobState.RUNNING, Reading.DELAYED),
+    (JobState.RUNNING, DerivedPhase.DELAYED),
     (JobState.RUNNING, Phase.RECONCILING),
     (JobState.RUNNING, Phase.QUARANTINED),
 )
@@ -62,7 +62,7 @@ NOTHING_LEFT = {TerminalClass.COMPLETE}
 REPLACED = {TerminalClass.SUPERSEDED}
 
 
-def closed_jobs() -> Iterator[JobStanding]:
+def closed_jobs() -> Iterator[JobSituation]:
     """Yield every ending that the one closing function can lead to, for every cause and its reasons."""
     for classes in itertools.combinations_with_replacement(ItemClass, 2):
         counts = count_classes(classes)
@@ -74,10 +74,10 @@ def closed_jobs() -> Iterator[JobStanding]:
                 code = terminal_reason_code(terminal_class, cause, reason)
                 if terminal_class is TerminalClass.EXPIRED:
                     counts = count_classes([ItemClass.EXPIRED] * 2)
-                yield JobStanding(state, Phase.CLOSED, terminal_class, code, counts)
+                yield JobSituation(state, Phase.CLOSED, terminal_class, code, counts)
 
 
-def with_what_came_later(closed: JobStanding) -> Iterator[JobStanding]:
+def with_what_came_later(closed: JobSituation) -> Iterator[JobSituation]:
     """Yield the ending as such, and with everything that may be found or decided afterwards."""
     faults: tuple[Reason | None, ...] = (None,)
     if closed.state is JobState.SUCCEEDED:
@@ -98,10 +98,10 @@ def with_what_came_later(closed: JobStanding) -> Iterator[JobStanding]:
             )
 
 
-def every_standing() -> Iterator[JobStanding]:
+def every_standing() -> Iterator[JobSituation]:
     """Yield all standings of a job."""
     for state, shown in OPEN:
-        yield JobStanding(state, shown, None, "", count_classes(()))
+        yield JobSituation(state, shown, None, "", count_classes(()))
     for closed in closed_jobs():
         yield from with_what_came_later(closed)
 
@@ -127,19 +127,19 @@ def test_no_action_is_to_run_everything_again_where_something_was_finished() -> 
 
 def closing(
     *classes: ItemClass, cause: CloseCause = CloseCause.FINISHED, verified: bool = True
-) -> JobStanding:
+) -> JobSituation:
     """Return the standing of a job that closes on these items."""
     counts = count_classes(classes)
     state, terminal_class = terminal_outcome(counts, cause, object_verified=verified)
     reason = REASONS["JOB.SUPERSEDED.v1"] if cause is CloseCause.SUPERSEDED else None
     code = terminal_reason_code(terminal_class, cause, reason)
-    return JobStanding(state, Phase.CLOSED, terminal_class, code, counts)
+    return JobSituation(state, Phase.CLOSED, terminal_class, code, counts)
 
 
 @pytest.mark.requirement("R103")
 def test_the_seven_kinds_of_outcome_have_seven_actions() -> None:
     kept, refused, left = ItemClass.CLASSIFIED, ItemClass.REJECTED, ItemClass.UNRESOLVED
-    unknown = JobStanding(JobState.RUNNING, Phase.RECONCILING, None, "", count_classes([kept]))
+    unknown = JobSituation(JobState.RUNNING, Phase.RECONCILING, None, "", count_classes([kept]))
     outcomes = {
         "success": closing(kept, kept),
         "partial": closing(kept, left),
@@ -162,7 +162,7 @@ def test_the_seven_kinds_of_outcome_have_seven_actions() -> None:
 
 @pytest.mark.requirement("R149")
 def test_an_unknown_storage_write_offers_reconcile_and_never_to_generate_again() -> None:
-    unknown = JobStanding(JobState.RUNNING, Phase.RECONCILING, None, "", count_classes(()))
+    unknown = JobSituation(JobState.RUNNING, Phase.RECONCILING, None, "", count_classes(()))
     action = next_action(unknown)
     assert action is NextAction.RECONCILE
     assert ACTION_TEXTS[action].command == "receipts reconcile"
@@ -180,14 +180,14 @@ def test_a_partial_result_whose_items_were_all_refused_asks_for_better_scans_onl
 
 
 def test_whatever_made_the_tries_vain_a_person_looks_first() -> None:
-    vain = JobStanding(
+    vain = JobSituation(
         JobState.FAILED, Phase.CLOSED, TerminalClass.ATTEMPTS_EXHAUSTED, "WORKER.LOST.v1", count_classes(())
     )
     assert next_action(vain) is NextAction.READ_INVESTIGATION
 
 
 def test_a_reason_of_a_later_version_asks_for_an_upgrade() -> None:
-    later = JobStanding(
+    later = JobSituation(
         JobState.FAILED, Phase.CLOSED, TerminalClass.TIMED_OUT, "LATER.REASON.v9", count_classes(())
     )
     assert next_action(later) is NextAction.UPGRADE

@@ -13,7 +13,7 @@ from receipt_pipeline.chain.policy import CODES_OF_CONTRACT, SUBMITTED_CONTRACT,
 from receipt_pipeline.chain.policy_submitted import Standing, decide_submitted, stand
 from receipt_pipeline.chain.values import Risk, Verdict
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
-from receipt_pipeline.core.items import ALONE, EarlierItem, Submitted
+from receipt_pipeline.core.items import NO_CONTEXT, EarlierItem, ItemContext
 from receipt_pipeline_tests.printed_receipt import reading_of
 
 READING = reading_of("SHOP SDN BHD\nINV 20180314001\nDATE: 14/03/2018\nTEA   RM 4.60\nTOTAL   RM 4.60\n")
@@ -83,7 +83,7 @@ def test_numbers_that_fail_their_own_check_are_named_behind_a_high_risk() -> Non
 
 
 def test_a_scan_without_job_has_no_day_and_no_item_before_it() -> None:
-    standing = stand(NO_PAGES, reading_of("HELLO\n"), FIELDS, ALONE)
+    standing = stand(NO_PAGES, reading_of("HELLO\n"), FIELDS, NO_CONTEXT)
     assert (standing, standing.evidence()) == (Standing(None, None, None), {})
-    placed = Submitted(dt.datetime(2018, 3, 14, 23, 59, tzinfo=dt.UTC), (EarlierItem("item-1", {}, {}),))
+    placed = ItemContext(dt.datetime(2018, 3, 14, 23, 59, tzinfo=dt.UTC), (EarlierItem("item-1", {}, {}),))
     assert stand(NO_PAGES, reading_of("HELLO\n"), FIELDS, placed).accepted_on == dt.date(2018, 3, 14)

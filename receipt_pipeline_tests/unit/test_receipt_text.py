@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from receipt_pipeline.core.items import ItemClass
-from receipt_pipeline.core.receipt_text import render_consequence, render_receipt, what_stands
+from receipt_pipeline.core.receipt_text import kept_items_text, render_consequence, render_receipt
 from receipt_pipeline.core.status_document import JobFacts, status_document
 from receipt_pipeline_tests.builders import RELEASE
 
@@ -107,6 +107,6 @@ TIMED_OUT = {"state": "failed", "terminal_class": "timed_out", "result_digest": 
     ],
 )
 def test_what_stands_never_promises_more_than_there_is(given: dict[str, Any], stands: str) -> None:
-    assert what_stands(status_document(facts(**given))) == stands
+    assert kept_items_text(status_document(facts(**given))) == stands
     doubted = replace(facts(), object_outcome="mismatch")
-    assert "NOT verified" in what_stands(status_document(doubted))
+    assert "NOT verified" in kept_items_text(status_document(doubted))

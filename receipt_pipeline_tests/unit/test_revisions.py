@@ -18,7 +18,7 @@ from receipt_pipeline.chain.revisions import carried_chains, chain_named, chain_
 from receipt_pipeline.chain.risk import load_risk_model
 from receipt_pipeline.chain.stages import Chain, bind_stages, chain_revision
 from receipt_pipeline.core.errors import IdentityMismatch
-from receipt_pipeline.core.items import Decision, EarlierItem, ItemOutcome, Submitted
+from receipt_pipeline.core.items import Decision, EarlierItem, ItemContext, ItemOutcome
 from receipt_pipeline_tests.fakes.scripted_ocr import ScriptedOcr
 from receipt_pipeline_tests.suite_results import PROJECT
 
@@ -128,21 +128,21 @@ def test_the_third_chain_reviews_a_rescan_and_names_the_item_that_it_repeats() -
     text, _ = RECEIPTS_AND_OUTCOMES_V1["plain"]
     chain = loaded("chain-v3", "2027-01", text.split("|"))
 
-    def judged(submitted: Submitted) -> ItemOutcome:
+    def judged(submitted: ItemContext) -> ItemOutcome:
         return chain.classify(
             blank_picture(), duplicate_bytes=False, on_page=lambda: None, submitted=submitted
         )
 
     accepted_at = datetime(2018, 3, 20, 8, tzinfo=UTC)
-    first = judged(Submitted(accepted_at))
+    first = judged(ItemContext(accepted_at))
     assert (first.decision, first.reasons) == (Decision.CLEAR, ())
     earlier = EarlierItem("item-1", first.fields, first.evidence["scan_print"])
-    again = judged(Submitted(accepted_at, (earlier,)))
+    again = judged(ItemContext(accepted_at, (earlier,)))
     assert (again.decision, again.reasons) == (Decision.REVIEW, ("DUPLICATE.PICTURE.v1",))
     assert again.evidence["near_duplicate_of"] == "item-1"
-    assert judged(Submitted(datetime(2018, 3, 1, tzinfo=UTC))).reasons == ("DATE.AFTER_SUBMISSION.v1",)
-    assert judged(Submitted(datetime(2039, 3, 1, tzinfo=UTC))).reasons == ("DATE.TOO_OLD.v1",)
-    assert judged(Submitted(accepted_at)).outcome_digest == first.outcome_digest
+    assert judged(ItemContext(datetime(2018, 3, 1, tzinfo=UTC))).reasons == ("DATE.AFTER_SUBMISSION.v1",)
+    assert judged(ItemContext(datetime(2039, 3, 1, tzinfo=UTC))).reasons == ("DATE.TOO_OLD.v1",)
+    assert judged(ItemContext(accepted_at)).outcome_digest == first.outcome_digest
 
 
 def test_the_fourth_chain_reviews_goods_that_do_not_add_up_and_says_so() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from receipt_pipeline.core.errors import StageFailed
-from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome, Submitted
+from receipt_pipeline.core.items import Decision, ItemClass, ItemContext, ItemOutcome
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.objects.local_store import LocalObjectStore
@@ -30,7 +30,7 @@ def printed(number: int) -> ItemOutcome:
     )
 
 
-def told(bench: WorkerBench, *, fails: int = 0) -> list[Submitted]:
+def told(bench: WorkerBench, *, fails: int = 0) -> list[ItemContext]:
     """Work a job of four items, the third without a print; return what was said of each on its last try."""
     failures = iter([StageFailed(ENGINE_OCR_UNAVAILABLE, stage="ocr")] * fails)
 

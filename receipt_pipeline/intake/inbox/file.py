@@ -22,21 +22,21 @@ from receipt_pipeline.core.reasons import (
     SCAN_UNREADABLE,
 )
 from receipt_pipeline.core.request import JobRequest
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.inbox.listing import DroppedFile, FileKind
-from receipt_pipeline.intake.inbox.moves import acknowledge, move_along, move_scans_along, scans_of
+from receipt_pipeline.intake.inbox.moves import acknowledge, move_delivery, move_scans, scans_of
 from receipt_pipeline.intake.manifest import OPEN_ENDED_SUFFIXES, Batch, parse_document
 from receipt_pipeline.intake.scans import list_loader, read_document
-from receipt_pipeline.intake.submission import Arrival, open_arrival, settle, take_in
+from receipt_pipeline.intake.submission import Arrival, open_arrival, process_delivery, settle
 from receipt_pipeline.intake.submit import hash_scan, scans_request
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
 from receipt_pipeline.ledger.submissions import (
     SubmissionState,
+    finish_submission,
     keep_facts,
     leave_place,
     restart_submission,
-    settle_submission,
 )
 
 STILL_MAX = 200
@@ -104,7 +104,7 @@ class DroppedFiles:
 
     def __init__(
         self,
-        intake: Intake,
+        intake: IntakeContext,
         known: dict[str, dict[str, Any]],
         *,
         now: dt.datetime,
@@ -161,7 +161,7 @@ class DroppedFiles:
         try:
             parsed = parse_document(document, suffix=file.suffix, load_list=list_loader(scans))
             self._name_scans(file, parsed)
-            left = take_in(
+            left = process_delivery(
                 self._intake,
                 parsed,
                 self._arrival(file),
@@ -193,7 +193,7 @@ class DroppedFiles:
         try:
             sha256 = hash_scan(arrival.scans, file.name, pointer=file.name)
             request = scans_request({file.name: sha256}, principal=arrival.principal)
-            left = take_in(
+            left = process_delivery(
                 self._intake,
                 request,
                 arrival,
@@ -223,8 +223,8 @@ class DroppedFiles:
         delivered = settle(self._intake, row["submission_id"], error=error, document_digest=digest)
         acknowledge(self._intake, file, delivered)
         if parsed is not None:
-            move_scans_along(self._intake, file, parsed, delivered)
-        if move_along(self._intake, file, delivered):
+            move_scans(self._intake, file, parsed, delivered)
+        if move_delivery(self._intake, file, delivered):
             self.moved.append(row["submission_id"])
         return delivered.state
 
@@ -260,7 +260,7 @@ class DroppedFiles:
         with self._intake.ledger.transaction() as tx:
             if row is not None and row["state"] == SubmissionState.WAITING:
                 # It was still being written, or was replaced while it waited: these bytes count now.
-                settle_submission(tx, row["submission_id"], state=SubmissionState.IGNORED, rows_total=0)
+                finish_submission(tx, row["submission_id"], state=SubmissionState.IGNORED, rows_total=0)
             if row is not None:
                 leave_place(tx, [row["submission_id"]])
             row = self._opened(tx, file, digest=digest, facts={})

@@ -13,7 +13,7 @@ from typing import Any
 from receipt_pipeline.core.errors import InputRefused, ObjectFault, is_out_of_space
 from receipt_pipeline.core.reasons import SCAN_MISSING, STORAGE_FULL
 from receipt_pipeline.core.request import ItemRequest, JobRequest
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.inbox.listing import ACCEPTED, REFUSAL_SUFFIX, REFUSED, DroppedFile
 from receipt_pipeline.intake.manifest import Batch
 from receipt_pipeline.intake.scans import confined_parts, hex_digest_of, open_confined
@@ -27,7 +27,7 @@ TAKEN = frozenset({RowOutcome.ACCEPTED, RowOutcome.JOINED})
 
 
 @dataclass(frozen=True, slots=True)
-class DropFolderScans:
+class InboxScans:
     """Scans beside a dropped manifest, or where an earlier manifest's acceptance moved them along.
 
     A moved scan carries the beginning of its digest in its name, so that nothing is mistaken for
@@ -75,10 +75,10 @@ class DropFolderScans:
             return None
 
 
-def scans_of(intake: Intake, file: DroppedFile) -> DropFolderScans:
+def scans_of(intake: IntakeContext, file: DroppedFile) -> InboxScans:
     """Return where the scans of a dropped file come from."""
     _, _, inside = file.place.partition("/")
-    return DropFolderScans(intake.inbox, file.tenant, inside.rpartition("/")[0])
+    return InboxScans(intake.inbox, file.tenant, inside.rpartition("/")[0])
 
 
 def marked(path: str, sha256: str) -> str:
@@ -92,14 +92,14 @@ def _mark(digest: str) -> str:
     return f".{digest.removeprefix('sha256:')[:DIGEST_DIGITS]}" if digest else ""
 
 
-def acknowledge(intake: Intake, file: DroppedFile, delivered: Delivered) -> None:
+def acknowledge(intake: IntakeContext, file: DroppedFile, delivered: Delivered) -> None:
     """Write the acknowledgement into the tenant's outbox; writing it again gives the same file."""
     stem = file.name.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
     path = intake.outbox(file.tenant) / f"{stem}{_mark(delivered.document_digest)}.ack.json"
     write_document(path, delivered.as_document(brief=len(delivered.lines) > 1))
 
 
-def move_along(intake: Intake, file: DroppedFile, delivered: Delivered) -> bool:
+def move_delivery(intake: IntakeContext, file: DroppedFile, delivered: Delivered) -> bool:
     """Move a handled file into `accepted/` or `refused/`; False when it could not be moved.
 
     Another one that has taken its name since is not what was handled, and stays.
@@ -114,8 +114,8 @@ def move_along(intake: Intake, file: DroppedFile, delivered: Delivered) -> bool:
     return target is not None
 
 
-def move_scans_along(
-    intake: Intake, file: DroppedFile, parsed: JobRequest | Batch, delivered: Delivered
+def move_scans(
+    intake: IntakeContext, file: DroppedFile, parsed: JobRequest | Batch, delivered: Delivered
 ) -> None:
     """Move the scans of accepted and joined rows; those of refused rows stay for a corrected manifest.
 

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from receipt_pipeline.core.errors import InputRefused, cause_of
 from receipt_pipeline.core.reasons import INBOX_MISPLACED
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.inbox.file import DroppedFiles
 from receipt_pipeline.intake.inbox.listing import (
     REFUSAL_SUFFIX,
@@ -29,9 +29,9 @@ from receipt_pipeline.intake.inbox.moves import write_document
 from receipt_pipeline.intake.scans import PassEnded
 from receipt_pipeline.ledger.submissions import (
     SubmissionState,
+    finish_submission,
     leave_place,
     open_submission,
-    settle_submission,
     submissions_in_place,
 )
 
@@ -58,7 +58,7 @@ class SweepSummary:
     finished: bool = True
 
 
-def sweep_inbox(intake: Intake, *, time_bound_s: float) -> SweepSummary:
+def sweep_inbox(intake: IntakeContext, *, time_bound_s: float) -> SweepSummary:
     """Take in what was dropped, as far as the time reaches; the next pass goes on from there.
 
     The ledger is the only memory: a pass may be killed anywhere and repeated at any time. A second
@@ -76,7 +76,7 @@ def sweep_inbox(intake: Intake, *, time_bound_s: float) -> SweepSummary:
         return SweepSummary({}, finished=False)
 
 
-def _sweep(intake: Intake, ends_at: float) -> SweepSummary:
+def _sweep(intake: IntakeContext, ends_at: float) -> SweepSummary:
     listing = list_inbox(intake.inbox)
     with intake.ledger.reading() as tx:
         known, now = submissions_in_place(tx), tx.now()
@@ -136,7 +136,7 @@ def _in_turn(files: Iterable[DroppedFile], known: Mapping[str, dict[str, Any]]) 
     return [file for taken in rounds for file in taken if file is not None]
 
 
-def _forget_gone(intake: Intake, listing: InboxListing, known: dict[str, dict[str, Any]]) -> None:
+def _forget_gone(intake: IntakeContext, listing: InboxListing, known: dict[str, dict[str, Any]]) -> None:
     """Let go of places that are empty now: files moved along before a crash, or taken back."""
     present = {file.place for file in listing.files}
     gone = [row for place, row in known.items() if place not in present]
@@ -146,11 +146,13 @@ def _forget_gone(intake: Intake, listing: InboxListing, known: dict[str, dict[st
         for row in gone:
             known.pop(row["place"])
             if row["state"] == SubmissionState.WAITING:
-                settle_submission(tx, row["submission_id"], state=SubmissionState.IGNORED, rows_total=0)
+                finish_submission(tx, row["submission_id"], state=SubmissionState.IGNORED, rows_total=0)
         leave_place(tx, [row["submission_id"] for row in gone])
 
 
-def _refuse_misplaced(intake: Intake, files: list[DroppedFile], known: Mapping[str, dict[str, Any]]) -> int:
+def _refuse_misplaced(
+    intake: IntakeContext, files: list[DroppedFile], known: Mapping[str, dict[str, Any]]
+) -> int:
     """Put a refusal beside every file that lies where nothing is read; it is recorded once."""
     for file in files:
         refusal = InputRefused(INBOX_MISPLACED, file=file.name)
@@ -163,14 +165,18 @@ def _refuse_misplaced(intake: Intake, files: list[DroppedFile], known: Mapping[s
     return len(files)
 
 
-def _note_ignored(intake: Intake, files: list[DroppedFile], known: Mapping[str, dict[str, Any]]) -> None:
+def _note_ignored(
+    intake: IntakeContext, files: list[DroppedFile], known: Mapping[str, dict[str, Any]]
+) -> None:
     """Record names that are ignored, once each, so that somebody can see them."""
     for file in files:
         if file.place not in known:
             _record(intake, file, SubmissionState.IGNORED, None)
 
 
-def _record(intake: Intake, file: DroppedFile, state: SubmissionState, refusal: InputRefused | None) -> None:
+def _record(
+    intake: IntakeContext, file: DroppedFile, state: SubmissionState, refusal: InputRefused | None
+) -> None:
     with intake.ledger.transaction() as tx:
         submission_id = open_submission(
             tx,
@@ -181,10 +187,10 @@ def _record(intake: Intake, file: DroppedFile, state: SubmissionState, refusal: 
             place=file.place,
             document_digest="",
         )
-        settle_submission(tx, submission_id, state=state, rows_total=0, error=refusal)
+        finish_submission(tx, submission_id, state=state, rows_total=0, error=refusal)
 
 
-def _unnamed(intake: Intake, listing: InboxListing, named: set[str]) -> list[str]:
+def _unnamed(intake: IntakeContext, listing: InboxListing, named: set[str]) -> list[str]:
     """Return pictures that no waiting manifest names and that have lain there beyond the limit.
 
     Their age is the file system's word and decides nothing: they are only listed.
@@ -195,7 +201,7 @@ def _unnamed(intake: Intake, listing: InboxListing, named: set[str]) -> list[str
 
 
 def _write_folder_documents(
-    intake: Intake,
+    intake: IntakeContext,
     listing: InboxListing,
     ignored: list[DroppedFile],
     pictures: list[str],

@@ -14,7 +14,7 @@ from receipt_pipeline.core.attempts import AttemptOutcome, FencingToken
 from receipt_pipeline.core.completion import COMPLETION_CONTRACTS
 from receipt_pipeline.core.effects import EffectDemand, EffectKind, EffectState
 from receipt_pipeline.core.errors import LeaseLost
-from receipt_pipeline.core.items import ItemClass, balances, count_classes
+from receipt_pipeline.core.items import ItemClass, count_classes, is_balanced
 from receipt_pipeline.core.lifecycle import CloseCause, JobState, Phase, TerminalClass, terminal_outcome
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import (
@@ -192,7 +192,7 @@ def write_terminal(
     job_id = job["job_id"]
     contract = COMPLETION_CONTRACTS[job["operation_class"]]
     counts = {name: count for name, count in item_counts(tx, job_id).items() if name in contract.balanced}
-    assert balances(requested=job["items_requested"], counts=counts), (job_id, counts)
+    assert is_balanced(requested=job["items_requested"], counts=counts), (job_id, counts)
     state, terminal_class = terminal_outcome(counts, cause, object_verified=result is not None)
     if terminal_class is TerminalClass.ATTEMPTS_EXHAUSTED:
         reason = reason or _why_unresolved(tx, job_id)

@@ -15,7 +15,7 @@ from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.core.reasons import DRILL_FAILED_HERE
 from receipt_pipeline.drill.failure_plan import DrillFault
 from receipt_pipeline.effects.context import EffectServices
-from receipt_pipeline.intake.context import Intake
+from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
 from receipt_pipeline.reconciliation.context import Reconciler
 from receipt_pipeline.worker.context import Worker
@@ -99,9 +99,11 @@ class Harness:
         return Reconciler(self.ledger, self.objects, LIMITS)
 
     @property
-    def intake(self) -> Intake:
+    def intake(self) -> IntakeContext:
         """Return the context of acceptance."""
-        return Intake(self.ledger, self.objects, LIMITS, NOWHERE, lambda tenant, job_id: f"{tenant}/{job_id}")
+        return IntakeContext(
+            self.ledger, self.objects, LIMITS, NOWHERE, lambda tenant, job_id: f"{tenant}/{job_id}"
+        )
 
     @staticmethod
     def principal(tenant: str) -> Principal:

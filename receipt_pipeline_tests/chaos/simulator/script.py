@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.effects import EffectDemand
 from receipt_pipeline.core.errors import StageFailed
-from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome, Submitted
+from receipt_pipeline.core.items import Decision, ItemClass, ItemContext, ItemOutcome
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE, RISK_HIGH, SCAN_BROKEN
 from receipt_pipeline.core.request import JOB_CONTRACT, ItemRequest, JobRequest, LimitsRequest
@@ -141,7 +141,7 @@ class SimulatedChain:
     asked: Counter[bytes] = field(default_factory=Counter)
 
     def classify(
-        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: Submitted
+        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: ItemContext
     ) -> ItemOutcome:
         """Answer for one scan, fail, or end the process."""
         self.asked[data] += 1

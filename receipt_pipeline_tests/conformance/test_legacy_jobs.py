@@ -10,17 +10,17 @@ import sqlalchemy as sa
 
 from receipt_pipeline.core.errors import KeyConflict, NotFound
 from receipt_pipeline.core.items import Decision
-from receipt_pipeline.core.legacy_jobs import OlderJob, older_job_document
+from receipt_pipeline.core.legacy_jobs import LegacyJob, legacy_job_document
 from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import is_owned, resolve_investigation
 from receipt_pipeline.ledger.legacy_jobs import (
-    Taken,
-    count_older_jobs,
-    read_older_job,
+    ImportOutcome,
+    count_legacy_jobs,
+    read_legacy_job,
     read_question,
-    take_older_job,
-    undecided_older_jobs,
+    record_legacy_job,
+    undecided_legacy_jobs,
 )
 from receipt_pipeline.ledger.schema.admin import imported_jobs
 from receipt_pipeline.ledger.schema.effects import investigations
@@ -29,7 +29,7 @@ from receipt_pipeline_tests.builders import LIMITS, TENANT
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows, event_kinds
 
 STARTED = dt.datetime(2026, 11, 27, 8, tzinfo=dt.UTC)
-RUNNING = OlderJob(
+RUNNING = LegacyJob(
     external_id="17",
     word="Running",
     terminal_class=None,
@@ -49,17 +49,19 @@ DONE = replace(
 )
 
 
-def take(ledger: Ledger, job: OlderJob, *, tenant: str = TENANT, origin: str = "old") -> tuple[str, Taken]:
+def take(
+    ledger: Ledger, job: LegacyJob, *, tenant: str = TENANT, origin: str = "old"
+) -> tuple[str, ImportOutcome]:
     """Take one row over in a transaction of its own."""
     with ledger.transaction() as tx:
-        return take_older_job(tx, job, tenant=tenant, origin=origin, by="kim", limits=LIMITS)
+        return record_legacy_job(tx, job, tenant=tenant, origin=origin, by="kim", limits=LIMITS)
 
 
 @pytest.mark.requirement("R150")
 def test_a_job_that_ended_there_gets_the_class_of_its_word_and_no_question(ledger: Ledger) -> None:
     job_id, taken = take(ledger, DONE)
     [row] = all_rows(ledger, imported_jobs)
-    assert taken is Taken.IMPORTED
+    assert taken is ImportOutcome.IMPORTED
     assert (row["job_id"], row["terminal_class"], row["investigation_id"]) == (job_id, "complete", None)
     assert row["reason_code"] == "IMPORT.BY_WORD.v1"
     assert event_kinds(ledger, job_id) == ["imported"]
@@ -73,9 +75,9 @@ def test_a_job_that_had_not_ended_is_an_owned_and_dated_question(ledger: Ledger)
     assert (question["kind"], question["job_id"], question["state"]) == ("imported_open", job_id, "open")
     with ledger.reading() as tx:
         assert is_owned(question, now=tx.now(), principals=LIMITS.staffing.principals)
-        assert undecided_older_jobs(tx, TENANT) == [job_id]
-        row = read_older_job(tx, job_id, tenant=TENANT)
-        document = older_job_document(row, read_question(tx, row))
+        assert undecided_legacy_jobs(tx, TENANT) == [job_id]
+        row = read_legacy_job(tx, job_id, tenant=TENANT)
+        document = legacy_job_document(row, read_question(tx, row))
     assert (row["reason_code"], row["investigation_id"]) == (
         "IMPORT.OPEN_THERE.v1",
         question["investigation_id"],
@@ -89,19 +91,19 @@ def test_the_same_row_again_changes_nothing(ledger: Ledger) -> None:
     first = [take(ledger, job)[0] for job in (RUNNING, replace(DONE, external_id="18"))]
     before = [all_rows(ledger, table) for table in (imported_jobs, investigations)]
     again = [take(ledger, job) for job in (RUNNING, replace(DONE, external_id="18"))]
-    assert again == [(job_id, Taken.KNOWN) for job_id in first]
+    assert again == [(job_id, ImportOutcome.KNOWN) for job_id in first]
     assert [all_rows(ledger, table) for table in (imported_jobs, investigations)] == before
 
 
 def test_the_final_row_of_an_open_job_gives_it_its_class_and_answers_its_question(ledger: Ledger) -> None:
     job_id, _ = take(ledger, RUNNING)
-    assert take(ledger, replace(RUNNING, word="retrying")) == (job_id, Taken.KNOWN)
-    assert take(ledger, DONE) == (job_id, Taken.ENDED)
+    assert take(ledger, replace(RUNNING, word="retrying")) == (job_id, ImportOutcome.KNOWN)
+    assert take(ledger, DONE) == (job_id, ImportOutcome.ENDED)
     [row], [question] = all_rows(ledger, imported_jobs), all_rows(ledger, investigations)
     assert (row["terminal_class"], row["state_as_written"]) == ("complete", "DONE")
     assert (question["state"], question["resolution"]) == ("resolved", "its final row was imported")
     with ledger.reading() as tx:
-        assert undecided_older_jobs(tx, TENANT) == []
+        assert undecided_legacy_jobs(tx, TENANT) == []
     assert "import_ended" in event_kinds(ledger, job_id)
 
 
@@ -110,8 +112,8 @@ def test_a_persons_answer_stands_when_the_final_row_comes_later(ledger: Ledger) 
     [question] = all_rows(ledger, investigations)
     with ledger.transaction() as tx:
         resolve_investigation(tx, question["investigation_id"], resolution="given up", by="ops")
-        assert undecided_older_jobs(tx, TENANT) == []
-    assert take(ledger, DONE) == (job_id, Taken.ENDED)
+        assert undecided_legacy_jobs(tx, TENANT) == []
+    assert take(ledger, DONE) == (job_id, ImportOutcome.ENDED)
     assert [row["resolution"] for row in all_rows(ledger, investigations)] == ["given up"]
 
 
@@ -128,7 +130,7 @@ def test_a_persons_answer_stands_when_the_final_row_comes_later(ledger: Ledger) 
     ],
 )
 def test_other_facts_about_a_known_job_are_a_conflict_and_the_first_record_stands(
-    ledger: Ledger, first: OlderJob, second: OlderJob, differing: list[str]
+    ledger: Ledger, first: LegacyJob, second: LegacyJob, differing: list[str]
 ) -> None:
     job_id, _ = take(ledger, first)
     before = all_rows(ledger, imported_jobs)
@@ -147,12 +149,12 @@ def test_the_same_name_in_another_system_or_tenant_is_another_job(ledger: Ledger
     }
     assert len(ids) == 3
     with ledger.reading() as tx:
-        counted = {row["origin"]: (row["jobs"], row["items"]) for row in count_older_jobs(tx, TENANT)}
+        counted = {row["origin"]: (row["jobs"], row["items"]) for row in count_legacy_jobs(tx, TENANT)}
         assert counted == {"old": (1, 3), "older": (1, 3)}
-        assert sum(row["jobs"] for row in count_older_jobs(tx, None)) == 3
+        assert sum(row["jobs"] for row in count_legacy_jobs(tx, None)) == 3
         foreign = next(row for row in all_rows(ledger, imported_jobs) if row["tenant"] == "globex")
         with pytest.raises(NotFound):
-            read_older_job(tx, foreign["job_id"], tenant=TENANT)
+            read_legacy_job(tx, foreign["job_id"], tenant=TENANT)
 
 
 def test_the_database_itself_refuses_a_record_with_neither_class_nor_question(ledger: Ledger) -> None:

@@ -15,7 +15,7 @@ from receipt_pipeline.core.reasons import RISK_HIGH, SCAN_BROKEN
 from receipt_pipeline.core.request import JOB_CONTRACT, ItemRequest, JobRequest, LimitsRequest, resolve_limits
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.accept import StoredItem, insert_job
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, claim_job
 from receipt_pipeline.ledger.jobs.finalize import VerifiedResult, commit_result
 from receipt_pipeline.ledger.jobs.publication import record_intent
@@ -145,12 +145,12 @@ def finish_items(ledger: Ledger, job: ClaimedJob, *outcomes: ItemOutcome, limits
     """Work off the claimed job's items in order; without outcomes, every one is classified as clear."""
     wanted = outcomes or (an_outcome(),) * len(job.items)
     with ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=None, next_ordinal=0, limits=limits)
+        write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=limits)
     for ordinal, outcome in enumerate(wanted):
         following = ordinal + 1 if ordinal + 1 < len(job.items) else None
         finished = FinishedItem(ordinal=ordinal, outcome=outcome, invocations=1)
         with ledger.transaction() as tx:
-            pass_boundary(tx, job.token, finished=finished, next_ordinal=following, limits=limits)
+            write_checkpoint(tx, job.token, finished=finished, next_ordinal=following, limits=limits)
 
 
 def a_result(job: ClaimedJob, *, content: str = "result") -> VerifiedResult:

@@ -95,7 +95,7 @@ class Rooms:
         """Return what the doors of intake work with."""
 
         def tell(job_id: str) -> None:
-            send_status_documents(self.effects, at_most=1, job_id=job_id)
+            send_status_documents(self.effects, limit=1, job_id=job_id)
 
         return IntakeContext(
             ledger=self.ledger,

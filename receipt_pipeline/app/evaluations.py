@@ -88,7 +88,7 @@ class EvaluationOrders(OperationOrders):
                 release_id=release_id,
                 document_digest=digest,
                 set_digest=document["set_digest"],
-                by=self.settings.caller,
+                actor=self.settings.caller,
             )
         self._kept.settle(release_id, digest)
         return document
@@ -182,7 +182,7 @@ class EvaluationOrders(OperationOrders):
                 tx,
                 release_id=allowed.release_id,
                 measures=allowed.measures,
-                by=self.settings.caller,
+                actor=self.settings.caller,
                 because=allowed.because,
             )
 

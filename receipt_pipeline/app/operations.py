@@ -50,7 +50,7 @@ class OperationOrders(AccountOrders):
             whole: False for a sensor's tick, which does not read the whole ledger.
         """
         summary = review_alerts(self.reconciler, self.settings.alert_thresholds(), whole=whole)
-        deliver_alerts(self.effects, tenant=self.settings.tenant, at_most=ALERTS_SENT_MAX)
+        deliver_alerts(self.effects, tenant=self.settings.tenant, limit=ALERTS_SENT_MAX)
         return summary
 
     def alerts(self, *, everything: bool = False) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ class OperationOrders(AccountOrders):
         """
         require(self.principal, Role.OPERATOR, Role.ANALYST)
         with self.ledger.reading() as tx:
-            rows = all_alerts(tx, at_most=ALERTS_SHOWN_MAX) if everything else open_alerts(tx)
+            rows = all_alerts(tx, limit=ALERTS_SHOWN_MAX) if everything else open_alerts(tx)
             scope = read_scope(tx, self.settings.tenant)
         return [alert_document(row) for row in rows if scope.shows_job(row["job_id"])]
 
@@ -97,7 +97,7 @@ class OperationOrders(AccountOrders):
                 resolve_alert(tx, row)
             alert_id = raise_alert(tx, line)
             resolve_alert(tx, {"alert_id": alert_id, "kind": "test", "subject": subject})
-        sent = deliver_alerts(self.effects, tenant=self.settings.tenant, at_most=ALERTS_SENT_MAX)
+        sent = deliver_alerts(self.effects, tenant=self.settings.tenant, limit=ALERTS_SENT_MAX)
         return {"alert_id": alert_id, **sent}
 
     def submitters(self) -> list[dict[str, Any]]:
@@ -119,7 +119,11 @@ class OperationOrders(AccountOrders):
         with self.ledger.transaction() as tx:
             if read_submitter(tx, tenant=tenant, caller=caller) is None:
                 put_submitter(
-                    tx, tenant=tenant, caller=caller, quota_items=FIRST_QUOTA_ITEMS, by=self.settings.caller
+                    tx,
+                    tenant=tenant,
+                    caller=caller,
+                    quota_items=FIRST_QUOTA_ITEMS,
+                    actor=self.settings.caller,
                 )
             return read_submitter(tx, tenant=tenant, caller=caller) or {}
 
@@ -139,7 +143,9 @@ class OperationOrders(AccountOrders):
             missing = self._missing_for_more(tx) if quota_items > row["quota_items"] else []
             if missing:
                 raise NotAllowed(QUOTA_NOT_RAISED, missing=missing)
-            put_submitter(tx, tenant=tenant, caller=caller, quota_items=quota_items, by=self.settings.caller)
+            put_submitter(
+                tx, tenant=tenant, caller=caller, quota_items=quota_items, actor=self.settings.caller
+            )
             return read_submitter(tx, tenant=tenant, caller=caller) or {}
 
     def _missing_for_more(self, tx: LedgerTransaction) -> list[str]:

@@ -39,11 +39,11 @@ from receipt_pipeline.ledger.releases import (
 )
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.standing_facts import OBJECT_KINDS
-from receipt_pipeline.ledger.status import list_jobs, list_review_tasks, read_status, unsettled_jobs
+from receipt_pipeline.ledger.status import list_jobs, list_review_tasks, read_status, unfinished_jobs
 from receipt_pipeline.ledger.submissions import submission_status
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
 from receipt_pipeline.reconciliation.repair import answer_question
-from receipt_pipeline.worker.classify_now import classify_at_once
+from receipt_pipeline.worker.classify_now import classify_now
 
 
 class Orders(Passes):
@@ -94,13 +94,13 @@ class Orders(Passes):
     def unsettled(self, job_ids: Sequence[str]) -> list[str]:
         """Return the terminal jobs whose tasks or notification have not had their turn."""
         with self.ledger.reading() as tx:
-            return unsettled_jobs(tx, job_ids)
+            return unfinished_jobs(tx, job_ids)
 
-    def classify_at_once(self, scan: Path, *, release: str | None) -> dict[str, Any]:
+    def classify_now(self, scan: Path, *, release: str | None) -> dict[str, Any]:
         """Answer one scan now under what the release or alias means now; no job."""
         require(self.principal, Role.SUBMITTER)
         data = read_one_scan(scan, size_bytes_max=self.intake.scan_size_bytes_max)
-        return classify_at_once(
+        return classify_now(
             self.ledger, self.chains, data, release=release or DEFAULT_RELEASE, tenant=self.settings.tenant
         )
 
@@ -162,7 +162,7 @@ class Orders(Passes):
         with self.ledger.transaction() as tx:
             read_investigation(tx, investigation_id, tenant=self.settings.tenant)
             assign_investigation(
-                tx, investigation_id, owner=owner, by=self.settings.caller, limits=self.settings.limits
+                tx, investigation_id, owner=owner, actor=self.settings.caller, limits=self.settings.limits
             )
 
     def resolve_investigation(
@@ -183,7 +183,7 @@ class Orders(Passes):
             resolve_quarantine(
                 self.reconciler,
                 job_id=row["job_id"],
-                by=self.settings.caller,
+                actor=self.settings.caller,
                 keep=keep,
                 withdraw=withdraw,
                 note=note,
@@ -193,7 +193,7 @@ class Orders(Passes):
             self.reconciler,
             investigation_id,
             note=note,
-            by=self.settings.caller,
+            actor=self.settings.caller,
             withdraw=withdraw and row["kind"] in OBJECT_KINDS,
         )
 
@@ -208,7 +208,7 @@ class Orders(Passes):
         require(self.principal, Role.REVIEWER)
         with self.ledger.transaction() as tx:
             close_review_task(
-                tx, decision_id=decision_id, tenant=self.settings.tenant, by=self.settings.caller
+                tx, decision_id=decision_id, tenant=self.settings.tenant, actor=self.settings.caller
             )
 
 

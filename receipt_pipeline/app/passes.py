@@ -16,7 +16,7 @@ from receipt_pipeline.effects.status_documents import restore_status_documents, 
 from receipt_pipeline.intake.inbox.sweep import sweep_inbox
 from receipt_pipeline.intake.submit import is_manifest
 from receipt_pipeline.ledger.grants import acting_under_grant, authority_fault
-from receipt_pipeline.ledger.jobs.waves import beat_wave, close_wave, extend_wave, wave_jobs
+from receipt_pipeline.ledger.jobs.waves import close_wave, extend_wave, renew_wave, wave_jobs
 from receipt_pipeline.ledger.status import read_status
 from receipt_pipeline.reconciliation.repair import (
     ReconcileSummary,
@@ -25,7 +25,7 @@ from receipt_pipeline.reconciliation.repair import (
     sweep_objects,
 )
 from receipt_pipeline.reconciliation.retention import expire_diagnostics, expire_results, sweep_scans
-from receipt_pipeline.worker.context import JobLine
+from receipt_pipeline.worker.context import JobResult
 from receipt_pipeline.worker.dispatch import Dispatched, await_ready, dispatch_waves, plan_groups
 from receipt_pipeline.worker.loop import work_group
 
@@ -108,9 +108,9 @@ class Passes(Rooms):
     def deliver_and_consume(self, *, job_id: str | None = None) -> PassSummary:
         """Send due messages and status documents, and let the review consumer take in results."""
         bound_s = self.settings.limits.work.pass_bound_s / 2
-        delivered = deliver(self.effects, at_most=PASS_ITEMS_MAX, time_bound_s=bound_s, job_id=job_id)
-        consumed = consume_due(self.effects, at_most=PASS_ITEMS_MAX, time_bound_s=bound_s, job_id=job_id)
-        written = send_status_documents(self.effects, at_most=PASS_ITEMS_MAX, job_id=job_id)
+        delivered = deliver(self.effects, limit=PASS_ITEMS_MAX, time_bound_s=bound_s, job_id=job_id)
+        consumed = consume_due(self.effects, limit=PASS_ITEMS_MAX, time_bound_s=bound_s, job_id=job_id)
+        written = send_status_documents(self.effects, limit=PASS_ITEMS_MAX, job_id=job_id)
         counts = {"delivered": delivered.delivered, "dropped": delivered.dropped, "failed": delivered.failed}
         counts |= {"review_tasks_made": consumed.tasks_made, "status_documents": written}
         return _summary("effects", counts | dict(consumed.outcomes))
@@ -136,7 +136,7 @@ class Passes(Rooms):
         counts |= {"scans_marked": scans.marked, "scans_removed": len(scans.removed)}
         counts["copy_holds_released"] = scans.holds_released
         counts |= dict(self.deliver_and_consume().counts)
-        restore_status_documents(self.effects, at_most=PASS_ITEMS_MAX, recent_s=RECENT_S)
+        restore_status_documents(self.effects, limit=PASS_ITEMS_MAX, recent_s=RECENT_S)
         return counts
 
     def purge_results(self) -> int:
@@ -152,17 +152,17 @@ class Passes(Rooms):
     def begin_wave(self, wave_id: str, *, run_id: str, items_per_group: int) -> list[list[str]]:
         """Keep the wave alive, warm the reader up before any claim, and return its jobs in groups."""
         with self.ledger.transaction() as tx:
-            if not beat_wave(tx, wave_id, run_id=run_id):
+            if not renew_wave(tx, wave_id, run_id=run_id):
                 return []
         self.chains.warm_up()
         with self.ledger.transaction() as tx:
-            beat_wave(tx, wave_id, run_id=run_id)
+            renew_wave(tx, wave_id, run_id=run_id)
             rows = wave_jobs(tx, wave_id)
         sized = [(row["job_id"], row["items_requested"]) for row in rows]
         _wave_ends_at[wave_id] = time.monotonic() + self.settings.limits.work.wave_slice_s
         return plan_groups(sized, items_per_group=items_per_group)
 
-    def work_group(self, wave_id: str, job_ids: Sequence[str], *, run_id: str) -> list[JobLine]:
+    def work_group(self, wave_id: str, job_ids: Sequence[str], *, run_id: str) -> list[JobResult]:
         """Work the jobs of one group; the wave's slice bounds all its groups together."""
         worker = self.worker(run_id=run_id, ends_at=_wave_ends_at.get(wave_id, 0.0))
         return work_group(worker, wave_id=wave_id, job_ids=job_ids)
@@ -182,9 +182,9 @@ class Passes(Rooms):
             for document in documents
         ]
 
-    def continue_wave(self, wave_id: str, *, run_id: str) -> list[JobLine]:
+    def continue_wave(self, wave_id: str, *, run_id: str) -> list[JobResult]:
         """Take up what became ready while the wave ran, until its slice is used up or nothing is ready."""
-        lines: list[JobLine] = []
+        lines: list[JobResult] = []
         while time.monotonic() < _wave_ends_at.get(wave_id, 0.0):
             with self.ledger.transaction() as tx:
                 job_ids = extend_wave(

@@ -102,7 +102,7 @@ class RepairOrders(Orders):
         point("requeue.before")
         with self.ledger.transaction() as tx:
             require(self.principal, Role.OPERATOR, record=read_job(tx, job_id))
-            did = requeue_job(tx, job_id=job_id, by=self.settings.caller)
+            did = requeue_job(tx, job_id=job_id, actor=self.settings.caller)
         point("requeue.after")
         return self.status(job_id) | {
             "changed": did.changed,
@@ -134,7 +134,7 @@ class RepairOrders(Orders):
                 tenant=self.settings.tenant,
                 caller=caller,
                 roles=roles,
-                by=self.settings.caller,
+                actor=self.settings.caller,
                 lasts_s=None if days is None else days * DAY_S,
             )
 
@@ -144,7 +144,7 @@ class RepairOrders(Orders):
         if not NAME.fullmatch(caller):
             raise InputRefused(FIELD_INVALID, pointer="CALLER", expected=NAME.pattern)
         with self.ledger.transaction() as tx:
-            return revoke_grant(tx, tenant=self.settings.tenant, caller=caller, by=self.settings.caller)
+            return revoke_grant(tx, tenant=self.settings.tenant, caller=caller, actor=self.settings.caller)
 
 
 def _sentence(did: Requeued) -> str:

@@ -13,7 +13,7 @@ from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.core.principals import Role, require
 from receipt_pipeline.core.reasons import FIELD_INVALID, ROLLBACK_SERVED
 from receipt_pipeline.intake.legacy_import import ImportAnswer, LegacySystem, import_legacy_jobs
-from receipt_pipeline.ledger.legacy_jobs import IMPORTED_PREFIX, read_legacy_job, read_question
+from receipt_pipeline.ledger.legacy_jobs import IMPORTED_PREFIX, read_import_investigation, read_legacy_job
 from receipt_pipeline.runtime.serving import is_served
 from receipt_pipeline.settings import NAME
 
@@ -57,7 +57,7 @@ class RolloutOrders(EvaluationOrders):
         with self.ledger.reading() as tx:
             row = read_legacy_job(tx, job_id, tenant=self.settings.tenant)
             require(self.principal, Role.OPERATOR, Role.ANALYST, record=row)
-            return legacy_job_document(row, read_question(tx, row))
+            return legacy_job_document(row, read_import_investigation(tx, row))
 
 
 def _meaning(written: str) -> tuple[str, TerminalClass | None]:

@@ -17,7 +17,7 @@ def classify(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document."),
 ) -> None:
     """Classify one scan at once. Nothing is accepted and no job is made."""
-    answer = services().classify_at_once(scan, release=release or None)
+    answer = services().classify_now(scan, release=release or None)
     if as_json:
         print_json(answer)
         return

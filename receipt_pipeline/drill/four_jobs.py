@@ -151,7 +151,7 @@ def _expired_job(drill: Drill) -> None:
     job_id = drill.submit("job-4", "waits until it expires", sample=3, max_queue_age_s=2)
     pinned = drill.services.status(job_id)["pins"]["release_id"]
     newer = drill.services.promote_release(drill.services.release_named(NEWER), alias=NEWER)
-    at_once = drill.services.classify_at_once(drill.sample(3), release=NEWER)
+    at_once = drill.services.classify_now(drill.sample(3), release=NEWER)
     drill.log.step("a synchronous answer comes under the newer release", newer, at_once["pins"]["release_id"])
     drill.until(drill.settled(job_id), launch=False)
     status = drill.services.status(job_id)

@@ -15,7 +15,7 @@ DELIVERED = "delivered"
 FAILED = "failed"
 
 
-def deliver_alerts(effects: EffectServices, *, tenant: str, at_most: int) -> dict[str, int]:
+def deliver_alerts(effects: EffectServices, *, tenant: str, limit: int) -> dict[str, int]:
     """Send what is linked and not delivered; a refused send is tried again within its bound.
 
     Args:
@@ -24,7 +24,7 @@ def deliver_alerts(effects: EffectServices, *, tenant: str, at_most: int) -> dic
         How many were delivered and how many failed.
     """
     with effects.ledger.reading() as tx:
-        due = undelivered_alerts(tx, sends_max=effects.limits.delivery.delivery_attempts_max, at_most=at_most)
+        due = undelivered_alerts(tx, sends_max=effects.limits.delivery.delivery_attempts_max, limit=limit)
     counts = {DELIVERED: 0, FAILED: 0}
     for row in due:
         if row["channel"] == effects.channel.name:

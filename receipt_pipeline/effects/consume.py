@@ -177,15 +177,15 @@ class Taken:
 
 
 def consume_due(
-    services: EffectServices, *, at_most: int, time_bound_s: float, job_id: str | None = None
+    services: EffectServices, *, limit: int, time_bound_s: float, job_id: str | None = None
 ) -> ConsumptionSummary:
     """Take in delivered notifications, then what the ledger shows due though no notification came.
 
     A result that cannot be read stays due, and is looked at again after all others (R082).
     """
     started = time.monotonic()
-    work = [*_delivered(services, at_most=at_most, job_id=job_id)]
-    work += [*_polled(services, at_most=at_most, job_id=job_id, known={event.job_id for event, _ in work})]
+    work = [*_delivered(services, limit=limit, job_id=job_id)]
+    work += [*_polled(services, limit=limit, job_id=job_id, known={event.job_id for event, _ in work})]
     outcomes: Counter[str] = Counter()
     tasks_made = done = 0
     for event, source in work:
@@ -210,10 +210,10 @@ def receive_event(services: EffectServices, document: Mapping[str, Any], *, sour
 
 
 def _delivered(
-    services: EffectServices, *, at_most: int, job_id: str | None
+    services: EffectServices, *, limit: int, job_id: str | None
 ) -> list[tuple[ReceivedEvent, str]]:
     with services.ledger.reading() as tx:
-        rows = unconsumed_deliveries(tx, at_most=at_most)
+        rows = unconsumed_deliveries(tx, limit=limit)
     return [
         (read_event(row["payload"] | {"event_id": row["delivery_id"]}), CHANNEL)
         for row in rows
@@ -222,7 +222,7 @@ def _delivered(
 
 
 def _polled(
-    services: EffectServices, *, at_most: int, job_id: str | None, known: set[str]
+    services: EffectServices, *, limit: int, job_id: str | None, known: set[str]
 ) -> list[tuple[ReceivedEvent, str]]:
     """Return due jobs as events of the ledger itself; those that could not be verified come last."""
     with services.ledger.reading() as tx:
@@ -233,7 +233,7 @@ def _polled(
                 .where(consumed.c.outcome == EventOutcome.UNVERIFIED)
             ).scalars()
         )
-        rows = due_consumption(tx, at_most=at_most + len(doubtful) + len(known), job_id=job_id)
+        rows = due_consumption(tx, limit=limit + len(doubtful) + len(known), job_id=job_id)
     rows = [row for row in rows if row["job_id"] not in known]
     rows.sort(key=lambda row: row["job_id"] in doubtful)
     return [
@@ -241,7 +241,7 @@ def _polled(
             ReceivedEvent(f"{POLL}:{row['job_id']}", row["job_id"], JobState.SUCCEEDED, row["result_digest"]),
             POLL,
         )
-        for row in rows[:at_most]
+        for row in rows[:limit]
     ]
 
 

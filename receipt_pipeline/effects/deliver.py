@@ -59,7 +59,7 @@ _UNCONFIRMED = Tried(UNCONFIRMED, reason=NOTIFICATION_UNKNOWN)
 
 
 def deliver(
-    effects: EffectServices, *, at_most: int, time_bound_s: float, job_id: str | None = None
+    effects: EffectServices, *, limit: int, time_bound_s: float, job_id: str | None = None
 ) -> DeliverySummary:
     """Send the messages that are due, oldest first, and record what became of each.
 
@@ -70,7 +70,7 @@ def deliver(
     started = time.monotonic()
     can_ask = effects.channel.capability is Capability.LOOKUP
     with effects.ledger.reading() as tx:
-        due = due_messages(tx, at_most=at_most, job_id=job_id, unknown_too=can_ask)
+        due = due_messages(tx, limit=limit, job_id=job_id, unknown_too=can_ask)
     counts: Counter[str] = Counter()
     done = 0
     for row in due:

@@ -23,7 +23,7 @@ REWRITES_MAX = 5
 LOCK_WAIT_S = 30.0
 
 
-def send_status_documents(services: EffectServices, *, at_most: int, job_id: str | None = None) -> int:
+def send_status_documents(services: EffectServices, *, limit: int, job_id: str | None = None) -> int:
     """Write the documents that show less than the ledger knows; returns how many were written.
 
     With a job id exactly that job's document is written, stale or not. Only this module writes
@@ -34,11 +34,11 @@ def send_status_documents(services: EffectServices, *, at_most: int, job_id: str
         ObjectFault: STORAGE.FULL.v1, likewise.
     """
     with services.ledger.reading() as tx:
-        due = [job_id] if job_id is not None else stale_status_jobs(tx, at_most=at_most)
+        due = [job_id] if job_id is not None else stale_status_jobs(tx, limit=limit)
     return _write_each(services, due)
 
 
-def restore_status_documents(services: EffectServices, *, at_most: int, recent_s: float) -> int:
+def restore_status_documents(services: EffectServices, *, limit: int, recent_s: float) -> int:
     """Write again the missing documents of open jobs and of those closed within `recent_s` seconds."""
     with services.ledger.reading() as tx:
         since = tx.now() - dt.timedelta(seconds=recent_s)
@@ -52,7 +52,7 @@ def restore_status_documents(services: EffectServices, *, at_most: int, recent_s
         for row in rows
         if not status_path(services.outbox_root, tenant=row["tenant"], job_id=row["job_id"]).exists()
     ]
-    return _write_each(services, missing[:at_most])
+    return _write_each(services, missing[:limit])
 
 
 def _write_each(services: EffectServices, job_ids: Iterable[str]) -> int:

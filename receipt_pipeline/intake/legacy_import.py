@@ -222,7 +222,7 @@ def _take(
         tx.serialise(f"import:{principal.tenant}:{older.origin}")
         for row_no, row in judged:
             job_id, outcome = _decide(
-                tx, row, tenant=principal.tenant, older=older, by=principal.caller, limits=intake.limits
+                tx, row, tenant=principal.tenant, older=older, actor=principal.caller, limits=intake.limits
             )
             record_row(
                 tx,
@@ -244,7 +244,7 @@ def _decide(
     *,
     tenant: str,
     older: LegacySystem,
-    by: str,
+    actor: str,
     limits: Limits,
 ) -> tuple[str | None, ImportOutcome | PipelineError]:
     """Return the id of the record that the row is about, and what became of the row."""
@@ -252,7 +252,7 @@ def _decide(
         assert row.refusal is not None
         return None, row.refusal
     try:
-        return record_legacy_job(tx, row.job, tenant=tenant, origin=older.origin, by=by, limits=limits)
+        return record_legacy_job(tx, row.job, tenant=tenant, origin=older.origin, actor=actor, limits=limits)
     except KeyConflict as conflict:
         return str(conflict.facts["job_id"]), conflict
 

@@ -39,7 +39,7 @@ def supersede_by_job(intake: IntakeContext, job_id: str, *, by_job_id: str, prin
             require(principal, Role.SUBMITTER, Role.OPERATOR, record=read_job(tx, asked))
     point("supersede.before")
     with intake.ledger.transaction() as tx:
-        close_for(tx, intake, job_id, by_job_id=by_job_id, by=principal.caller)
+        close_for(tx, intake, job_id, by_job_id=by_job_id, actor=principal.caller)
     point("supersede.after")
     _tell(intake, job_id, by_job_id)
     return by_job_id
@@ -63,7 +63,7 @@ def supersede_by_manifest(intake: IntakeContext, job_id: str, *, manifest: Path,
         raise InputRefused(CONTRACT_UNKNOWN, pointer="/contract", expected=JOB_CONTRACT)
 
     def close(tx: LedgerTransaction, new: dict[str, Any], replayed: bool) -> None:
-        close_for(tx, intake, job_id, by_job_id=new["job_id"], by=principal.caller)
+        close_for(tx, intake, job_id, by_job_id=new["job_id"], actor=principal.caller)
 
     point("supersede.before")
     answer = accept(
@@ -80,7 +80,9 @@ def supersede_by_manifest(intake: IntakeContext, job_id: str, *, manifest: Path,
     return answer.job_id
 
 
-def close_for(tx: LedgerTransaction, intake: IntakeContext, job_id: str, *, by_job_id: str, by: str) -> None:
+def close_for(
+    tx: LedgerTransaction, intake: IntakeContext, job_id: str, *, by_job_id: str, actor: str
+) -> None:
     """Close the old job and let both records name each other, in the caller's transaction."""
     old, new = read_job(tx, job_id, lock=True), read_job(tx, by_job_id)
     if old is None or new is None:
@@ -92,7 +94,7 @@ def close_for(tx: LedgerTransaction, intake: IntakeContext, job_id: str, *, by_j
         raise InputRefused(SUPERSEDE_ITSELF, pointer="--by", job_id=job_id, by_job_id=by_job_id)
     if supersede_job(tx, job_id=job_id, superseded_by=by_job_id, limits=intake.limits) is None:
         raise NotAllowed(STATE_REFUSES, job_id=job_id, state=old["state"])
-    link_replacement(tx, job_id=job_id, by_job_id=by_job_id, by=by)
+    link_replacement(tx, job_id=job_id, by_job_id=by_job_id, actor=actor)
 
 
 def _tell(intake: IntakeContext, *job_ids: str) -> None:

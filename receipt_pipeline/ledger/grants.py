@@ -79,7 +79,7 @@ def give_grant(
     tenant: str,
     caller: str,
     roles: Collection[str],
-    by: str,
+    actor: str,
     lasts_s: float | None = None,
 ) -> int:
     """Record a new grant, which decides from now on; returns its number."""
@@ -89,37 +89,39 @@ def give_grant(
             tenant=tenant,
             caller=caller,
             roles=sorted(roles),
-            given_by=by,
+            given_by=actor,
             given_at=now,
             expires_at=None if lasts_s is None else now + dt.timedelta(seconds=lasts_s),
         )
     )
     assert result.inserted_primary_key is not None
-    _tell(tx, tenant=tenant, caller=caller, change="given", by=by)
+    _tell(tx, tenant=tenant, caller=caller, change="given", actor=actor)
     return int(result.inserted_primary_key[0])
 
 
-def revoke_grant(tx: LedgerTransaction, *, tenant: str, caller: str, by: str) -> int:
+def revoke_grant(tx: LedgerTransaction, *, tenant: str, caller: str, actor: str) -> int:
     """Revoke what a caller may do; returns how many of his jobs are open, which keep their scope.
 
     Revoking twice changes nothing. A caller without a grant gets a revoked one.
     """
     grant = newest_grant(tx, tenant=tenant, caller=caller)
-    number = grant["grant_no"] if grant else give_grant(tx, tenant=tenant, caller=caller, roles=(), by=by)
+    number = (
+        grant["grant_no"] if grant else give_grant(tx, tenant=tenant, caller=caller, roles=(), actor=actor)
+    )
     written = tx.execute(
         update(grants)
         .where(grants.c.grant_no == number)
         .where(grants.c.revoked_at.is_(None))
-        .values(revoked_by=by, revoked_at=tx.now())
+        .values(revoked_by=actor, revoked_at=tx.now())
     )
     if written.rowcount == 0:
         return len(_open_jobs(tx, tenant=tenant, caller=caller))
-    return _tell(tx, tenant=tenant, caller=caller, change="revoked", by=by)
+    return _tell(tx, tenant=tenant, caller=caller, change="revoked", actor=actor)
 
 
-def _tell(tx: LedgerTransaction, *, tenant: str, caller: str, change: str, by: str) -> int:
+def _tell(tx: LedgerTransaction, *, tenant: str, caller: str, change: str, actor: str) -> int:
     """Journal the change, and on every open job of the caller, whose status then shows it (R042)."""
-    told: dict[str, Any] = {"caller": caller, "change": change, "by": by}
+    told: dict[str, Any] = {"caller": caller, "change": change, "by": actor}
     append_event(tx, EventKind.GRANT_CHANGED, tenant=tenant, **told)
     open_ids = _open_jobs(tx, tenant=tenant, caller=caller)
     for job_id in open_ids:
@@ -182,13 +184,13 @@ def lock_submitter(tx: LedgerTransaction, *, tenant: str, caller: str) -> int | 
     return None if row is None else int(row["quota_items"])
 
 
-def put_submitter(tx: LedgerTransaction, *, tenant: str, caller: str, quota_items: int, by: str) -> None:
+def put_submitter(tx: LedgerTransaction, *, tenant: str, caller: str, quota_items: int, actor: str) -> None:
     """Add a submitter or change its quota; who allowed it is recorded."""
     now = tx.now()
     changed = tx.execute(
         update(submitters)
         .where(submitters.c.tenant == tenant, submitters.c.caller == caller)
-        .values(quota_items=quota_items, changed_by=by, changed_at=now)
+        .values(quota_items=quota_items, changed_by=actor, changed_at=now)
     )
     if changed.rowcount == 0:
         tx.execute(
@@ -196,12 +198,12 @@ def put_submitter(tx: LedgerTransaction, *, tenant: str, caller: str, quota_item
                 tenant=tenant,
                 caller=caller,
                 quota_items=quota_items,
-                added_by=by,
+                added_by=actor,
                 added_at=now,
-                changed_by=by,
+                changed_by=actor,
                 changed_at=now,
             )
         )
     append_event(
-        tx, EventKind.SUBMITTER_CHANGED, tenant=tenant, caller=caller, quota_items=quota_items, by=by
+        tx, EventKind.SUBMITTER_CHANGED, tenant=tenant, caller=caller, quota_items=quota_items, by=actor
     )

@@ -139,7 +139,7 @@ def read_investigation(
 
 
 def assign_investigation(
-    tx: LedgerTransaction, investigation_id: str, *, owner: str, by: str, limits: Limits
+    tx: LedgerTransaction, investigation_id: str, *, owner: str, actor: str, limits: Limits
 ) -> None:
     """Give an open investigation to an active principal.
 
@@ -163,18 +163,20 @@ def assign_investigation(
         job_id=row["job_id"],
         investigation_id=investigation_id,
         owner=owner,
-        by=by,
+        by=actor,
     )
 
 
-def resolve_investigation(tx: LedgerTransaction, investigation_id: str, *, resolution: str, by: str) -> None:
+def resolve_investigation(
+    tx: LedgerTransaction, investigation_id: str, *, resolution: str, actor: str
+) -> None:
     """Close an investigation with a recorded decision; the same decision again changes nothing."""
     row = read_investigation(tx, investigation_id)
     written = tx.execute(
         update(investigations)
         .where(investigations.c.investigation_id == investigation_id)
         .where(investigations.c.state == OPEN)
-        .values(state=RESOLVED, resolution=resolution, resolved_by=by, resolved_at=tx.now())
+        .values(state=RESOLVED, resolution=resolution, resolved_by=actor, resolved_at=tx.now())
     )
     if written.rowcount == 0:
         if row["resolution"] == resolution:
@@ -186,7 +188,7 @@ def resolve_investigation(tx: LedgerTransaction, investigation_id: str, *, resol
         job_id=row["job_id"],
         investigation_id=investigation_id,
         resolution=resolution,
-        by=by,
+        by=actor,
     )
 
 

@@ -42,7 +42,7 @@ class ImportOutcome(StrEnum):
 
 
 def record_legacy_job(
-    tx: LedgerTransaction, job: LegacyJob, *, tenant: str, origin: str, by: str, limits: Limits
+    tx: LedgerTransaction, job: LegacyJob, *, tenant: str, origin: str, actor: str, limits: Limits
 ) -> tuple[str, ImportOutcome]:
     """Record an older job, or find it recorded; returns its id here and what that changed.
 
@@ -59,7 +59,9 @@ def record_legacy_job(
         .where(imported_jobs.c.external_id == job.external_id)
     )
     if known is None:
-        return _insert(tx, job, tenant=tenant, origin=origin, by=by, limits=limits), ImportOutcome.IMPORTED
+        return _insert(
+            tx, job, tenant=tenant, origin=origin, actor=actor, limits=limits
+        ), ImportOutcome.IMPORTED
     job_id = str(known["job_id"])
     if known["row_digest"] == job.digest:
         return job_id, ImportOutcome.KNOWN
@@ -75,12 +77,12 @@ def record_legacy_job(
     _append(
         tx, EventKind.IMPORT_ENDED, job_id, tenant, state=job.word, terminal_class=job.terminal_class.value
     )
-    _answer(tx, str(known["investigation_id"]), by=by)
+    _answer(tx, str(known["investigation_id"]), actor=actor)
     return job_id, ImportOutcome.ENDED
 
 
 def _insert(
-    tx: LedgerTransaction, job: LegacyJob, *, tenant: str, origin: str, by: str, limits: Limits
+    tx: LedgerTransaction, job: LegacyJob, *, tenant: str, origin: str, actor: str, limits: Limits
 ) -> str:
     job_id = new_id(tx, IMPORTED_PREFIX.removesuffix("_"))
     asked = None
@@ -102,7 +104,7 @@ def _insert(
             job.as_row()
             | {"job_id": job_id, "tenant": tenant, "origin": origin, "row_digest": job.digest}
             | {"reason_code": (IMPORT_OPEN_THERE if asked else IMPORT_BY_WORD).code}
-            | {"investigation_id": asked, "imported_by": by, "imported_at": tx.now()}
+            | {"investigation_id": asked, "imported_by": actor, "imported_at": tx.now()}
         )
     )
     told = {"terminal_class": job.terminal_class.value} if job.terminal_class else {}
@@ -116,13 +118,13 @@ def _append(tx: LedgerTransaction, kind: EventKind, job_id: str, tenant: str, **
     tx.execute(update(imported_jobs).where(imported_jobs.c.job_id == job_id).values(latest_seq=seq))
 
 
-def _answer(tx: LedgerTransaction, investigation_id: str, *, by: str) -> None:
+def _answer(tx: LedgerTransaction, investigation_id: str, *, actor: str) -> None:
     """Resolve the question with the row that answers it, unless a person has decided already."""
     state = tx.scalar(
         select(investigations.c.state).where(investigations.c.investigation_id == investigation_id)
     )
     if state == OPEN:
-        resolve_investigation(tx, investigation_id, resolution="its final row was imported", by=by)
+        resolve_investigation(tx, investigation_id, resolution="its final row was imported", actor=actor)
 
 
 def read_legacy_job(tx: LedgerTransaction, job_id: str, *, tenant: str | None = None) -> dict[str, Any]:
@@ -134,7 +136,7 @@ def read_legacy_job(tx: LedgerTransaction, job_id: str, *, tenant: str | None = 
     return row
 
 
-def read_question(tx: LedgerTransaction, row: dict[str, Any]) -> dict[str, Any] | None:
+def read_import_investigation(tx: LedgerTransaction, row: dict[str, Any]) -> dict[str, Any] | None:
     """Return the investigation that an imported job's row names, None where it names none."""
     asked = investigations.c.investigation_id == row["investigation_id"]
     return tx.row(select(investigations).where(asked)) if row["investigation_id"] else None

@@ -120,7 +120,7 @@ def answer_gone(
     rows = tx.rows(_OPEN_OF_KIND, {"of_kind": kind})
     gone = [row["investigation_id"] for row in rows if str(row["subject"]).partition("#")[0] not in still]
     for investigation_id in gone:
-        resolve_investigation(tx, investigation_id, resolution=resolution, by=RECONCILER)
+        resolve_investigation(tx, investigation_id, resolution=resolution, actor=RECONCILER)
     return gone
 
 
@@ -134,6 +134,6 @@ def escalate_overdue(tx: LedgerTransaction, *, limits: Limits) -> list[str]:
     rows = tx.rows(_OVERDUE, {"now": tx.now(), "escalation": limits.staffing.escalation})
     for row in rows:
         assign_investigation(
-            tx, row["investigation_id"], owner=limits.staffing.escalation, by=RECONCILER, limits=limits
+            tx, row["investigation_id"], owner=limits.staffing.escalation, actor=RECONCILER, limits=limits
         )
     return [row["investigation_id"] for row in rows]

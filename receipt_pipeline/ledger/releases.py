@@ -130,7 +130,7 @@ def approved_release_ids(tx: LedgerTransaction) -> list[str]:
 
 
 def record_evaluation(
-    tx: LedgerTransaction, *, release_id: str, document_digest: str, set_digest: str, by: str
+    tx: LedgerTransaction, *, release_id: str, document_digest: str, set_digest: str, actor: str
 ) -> None:
     """Record that a release was evaluated; the document is kept beside the ledger, under this digest."""
     append_event(
@@ -139,12 +139,12 @@ def record_evaluation(
         release_id=release_id,
         document_digest=document_digest,
         set_digest=set_digest,
-        by=by,
+        by=actor,
     )
 
 
 def record_override(
-    tx: LedgerTransaction, *, release_id: str, measures: Sequence[str], by: str, because: str
+    tx: LedgerTransaction, *, release_id: str, measures: Sequence[str], actor: str, because: str
 ) -> None:
     """Record that a person let a release through although these measures are worse."""
     append_event(
@@ -152,7 +152,7 @@ def record_override(
         EventKind.WORSE_RELEASE_ALLOWED,
         release_id=release_id,
         measures=list(measures),
-        by=by,
+        by=actor,
         because=because,
     )
 

@@ -149,7 +149,7 @@ def read_items(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:
 
 
 def list_jobs(
-    tx: LedgerTransaction, *, tenant: str | None, state: JobState | None = None, at_most: int = LIST_MAX
+    tx: LedgerTransaction, *, tenant: str | None, state: JobState | None = None, limit: int = LIST_MAX
 ) -> list[dict[str, Any]]:
     """Return jobs, newest first: id, state, phase, class, reason, items, times."""
     query = select(
@@ -167,7 +167,7 @@ def list_jobs(
         query = query.where(jobs.c.tenant == tenant)
     if state is not None:
         query = query.where(jobs.c.state == state)
-    return tx.rows(query.limit(at_most))
+    return tx.rows(query.limit(limit))
 
 
 def last_runs(tx: LedgerTransaction, job_ids: Collection[str]) -> dict[str, str]:
@@ -212,7 +212,7 @@ def count_review_tasks(tx: LedgerTransaction) -> dict[str, int]:
     return _per_value(tx, review_tasks, review_tasks.c.state)
 
 
-def unsettled_jobs(tx: LedgerTransaction, job_ids: Sequence[str]) -> list[str]:
+def unfinished_jobs(tx: LedgerTransaction, job_ids: Sequence[str]) -> list[str]:
     """Return the terminal jobs among these whose tasks or notification have not had their turn.
 
     A quarantined job waits for a person, so it does not count.

@@ -277,10 +277,10 @@ def leave_place(tx: LedgerTransaction, submission_ids: Iterable[str]) -> None:
 
 
 def list_submissions(
-    tx: LedgerTransaction, *, tenant: str, state: SubmissionState | None = None, at_most: int = 1_000
+    tx: LedgerTransaction, *, tenant: str, state: SubmissionState | None = None, limit: int = 1_000
 ) -> list[dict[str, Any]]:
     """Return a tenant's deliveries, newest first."""
     query = select(submissions).where(submissions.c.tenant == tenant)
     if state is not None:
         query = query.where(submissions.c.state == state)
-    return tx.rows(query.order_by(submissions.c.received_at.desc()).limit(at_most))
+    return tx.rows(query.order_by(submissions.c.received_at.desc()).limit(limit))

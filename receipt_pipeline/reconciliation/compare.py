@@ -123,7 +123,7 @@ def look_at_results(services: Reconciler, *, depth: Depth = Depth.CONTENT) -> It
     after = ""
     while True:
         with services.ledger.reading() as tx:
-            rows = results_to_check(tx, after_job_id=after, at_most=OBJECTS_BATCH_MAX)
+            rows = results_to_check(tx, after_job_id=after, limit=OBJECTS_BATCH_MAX)
         if not rows:
             return
         yield [look_at_result(services, row, depth=depth) for row in rows]
@@ -192,11 +192,15 @@ def look_for_orphans(services: Reconciler) -> Iterator[tuple[int, list[Sighting]
     entries = chain(services.objects.listing(RESULTS_PREFIX), services.objects.listing(SET_ASIDE_PREFIX))
     while batch := list(islice(entries, OBJECTS_BATCH_MAX)):
         with services.ledger.reading() as tx:
-            limit = tx.now() - dt.timedelta(seconds=services.limits.retention.orphan_grace_s)
+            untouched_since = tx.now() - dt.timedelta(seconds=services.limits.retention.orphan_grace_s)
             explained = explained_keys(tx, (entry.key for entry in batch))
         yield (
             len(batch),
-            [_orphan(entry) for entry in batch if entry.key not in explained and entry.modified_at <= limit],
+            [
+                _orphan(entry)
+                for entry in batch
+                if entry.key not in explained and entry.modified_at <= untouched_since
+            ],
         )
 
 

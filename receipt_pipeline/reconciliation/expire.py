@@ -11,7 +11,7 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.claim import limit_reached
 from receipt_pipeline.ledger.jobs.expire import expire_job, overdue_job_ids, overrun_job, overrunning_jobs
 from receipt_pipeline.ledger.jobs.failures import close_for_identity
-from receipt_pipeline.ledger.jobs.waves import carried_release_ids, close_silent_waves, mark_incapable
+from receipt_pipeline.ledger.jobs.waves import close_silent_waves, mark_incapable, supported_release_ids
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import jobs, releases
 from receipt_pipeline.reconciliation.context import JOBS_BATCH_MAX, Reconciler
@@ -20,7 +20,7 @@ from receipt_pipeline.reconciliation.context import JOBS_BATCH_MAX, Reconciler
 def expire_overdue(services: Reconciler) -> list[str]:
     """Expire accepted jobs past their queue deadline; a claim that came first wins (R046)."""
     with services.ledger.reading() as tx:
-        overdue = overdue_job_ids(tx, at_most=JOBS_BATCH_MAX)
+        overdue = overdue_job_ids(tx, limit=JOBS_BATCH_MAX)
     expired = []
     for job_id in overdue:
         point("expire.before")
@@ -35,7 +35,7 @@ def overrun_late(services: Reconciler) -> list[str]:
     """Take jobs from workers that did not close within the grace; closing attempts finish them (D4)."""
     grace_s = services.limits.work.overrun_grace_s
     with services.ledger.reading() as tx:
-        late = overrunning_jobs(tx, grace_s=grace_s, at_most=JOBS_BATCH_MAX)
+        late = overrunning_jobs(tx, grace_s=grace_s, limit=JOBS_BATCH_MAX)
     taken = []
     for row in late:
         point("takeover.before")
@@ -75,7 +75,7 @@ _RETIRED = (
 
 
 def _retired_jobs(tx: LedgerTransaction, services: Reconciler) -> list[str]:
-    carried = carried_release_ids(tx, worker_ttl_s=services.limits.work.worker_ttl_s)
+    carried = supported_release_ids(tx, worker_ttl_s=services.limits.work.worker_ttl_s)
     return [str(row["job_id"]) for row in tx.rows(_RETIRED, {"carried": sorted(carried)})]
 
 

@@ -42,7 +42,7 @@ from receipt_pipeline.ledger.invariants.records import (
 )
 from receipt_pipeline.ledger.invariants.work import attempts_beyond_budget
 from receipt_pipeline.ledger.investigations import OPEN, InvestigationKind
-from receipt_pipeline.ledger.jobs.retry import answer_settled_by_children
+from receipt_pipeline.ledger.jobs.retry import resolve_by_children
 from receipt_pipeline.ledger.open_questions import Question, answer_gone, ask, escalate_overdue
 from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import jobs
@@ -120,7 +120,7 @@ def ask_about_faults(services: Reconciler) -> Asked:
         }
     asked = _settle(services, questions, heals=_HEALED)
     with services.ledger.transaction() as tx:
-        settled = answer_settled_by_children(tx)
+        settled = resolve_by_children(tx)
     return Asked(asked.opened, asked.healed + len(settled))
 
 

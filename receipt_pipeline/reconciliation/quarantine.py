@@ -62,7 +62,7 @@ def resolve_quarantine(
     services: Reconciler,
     *,
     job_id: str,
-    by: str,
+    actor: str,
     keep: str | None = None,
     withdraw: bool = False,
     note: str = "",
@@ -83,10 +83,16 @@ def resolve_quarantine(
         if read_job(tx, job_id) is None:
             raise NotFound(NOT_FOUND, job_id=job_id)
         if keep is None:
-            withdraw_output(tx, job_id=job_id, by=by, limits=services.limits, note=note)
+            withdraw_output(tx, job_id=job_id, actor=actor, limits=services.limits, note=note)
         else:
             keep_output(
-                tx, job_id=job_id, digest=keep, by=by, limits=services.limits, verified=verified, note=note
+                tx,
+                job_id=job_id,
+                digest=keep,
+                actor=actor,
+                limits=services.limits,
+                verified=verified,
+                note=note,
             )
     point("quarantine.after")
 

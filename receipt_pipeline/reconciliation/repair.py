@@ -119,7 +119,7 @@ WITHDRAW = "withdraw"
 
 
 def answer_question(
-    services: Reconciler, investigation_id: str, *, note: str, by: str, withdraw: bool = False
+    services: Reconciler, investigation_id: str, *, note: str, actor: str, withdraw: bool = False
 ) -> None:
     """Resolve a question by a note, or give the lost result up; the same answer again changes nothing.
 
@@ -139,11 +139,11 @@ def answer_question(
         if question["state"] == OPEN:
             if withdraw:
                 assert question["kind"] in OBJECT_KINDS, question["kind"]
-                withdraw_result(tx, job_id=question["job_id"], by=by)
+                withdraw_result(tx, job_id=question["job_id"], actor=actor)
             elif fact_stands(tx, question, limits=services.limits):
                 repair = question["allowed_repair"]
                 raise NotAllowed(FACT_STANDS, investigation_id=investigation_id, allowed_repair=repair)
-        resolve_investigation(tx, investigation_id, resolution=answer, by=by)
+        resolve_investigation(tx, investigation_id, resolution=answer, actor=actor)
 
 
 def _look_again(services: Reconciler, question: dict[str, Any]) -> None:

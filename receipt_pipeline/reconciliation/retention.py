@@ -39,8 +39,8 @@ def expire_results(services: Reconciler) -> list[str]:
         ObjectFault: the store refused a deletion; it is tried again by the next pass.
     """
     with services.ledger.reading() as tx:
-        begun = buried_but_unpurged(tx, at_most=JOBS_BATCH_MAX)
-        due = due_results(tx, at_most=JOBS_BATCH_MAX)
+        begun = buried_but_unpurged(tx, limit=JOBS_BATCH_MAX)
+        due = due_results(tx, limit=JOBS_BATCH_MAX)
     left: dict[str, list[str]] = {}
     for row in begun:
         left.setdefault(row["job_id"], []).append(row["object_key"])
@@ -68,7 +68,7 @@ def expire_diagnostics(services: Reconciler) -> list[str]:
     """Remove hosts, runs and measurements of attempts, sooner than any payload; returns job ids (R129)."""
     with services.ledger.reading() as tx:
         due = due_diagnostics(
-            tx, retention_s=services.limits.retention.diagnostics_retention_s, at_most=JOBS_BATCH_MAX
+            tx, retention_s=services.limits.retention.diagnostics_retention_s, limit=JOBS_BATCH_MAX
         )
     for job_id in due:
         with services.ledger.transaction() as tx:
@@ -103,7 +103,7 @@ def sweep_scans(services: Reconciler) -> ScanSweep:
         now = tx.now()
         released = release_stale_copies(tx, before=now - dt.timedelta(seconds=limits.retention.copy_hold_s))
         ripe = marked_scans(
-            tx, before=now - dt.timedelta(seconds=limits.retention.orphan_grace_s), at_most=OBJECTS_BATCH_MAX
+            tx, before=now - dt.timedelta(seconds=limits.retention.orphan_grace_s), limit=OBJECTS_BATCH_MAX
         )
     for key in ripe:
         with services.ledger.transaction() as tx:

@@ -74,7 +74,7 @@ def _look_closer(services: Reconciler, batch: Sequence[Sighting]) -> list[Sighti
     }
     wanted = {str(sighting.job_id) for sighting in batch if sighting.object_key in doubtful}
     with services.ledger.reading() as tx:
-        rows = results_to_check(tx, job_ids=wanted, at_most=len(wanted)) if wanted else []
+        rows = results_to_check(tx, job_ids=wanted, limit=len(wanted)) if wanted else []
     read = [look_at_result(services, row, depth=Depth.CONTENT) for row in rows]
     return [sighting for sighting in batch if sighting.outcome is not None] + read
 

@@ -28,7 +28,7 @@ class LookedUp:
 def take_expired_leases(services: Reconciler) -> list[str]:
     """Charge every lease that ended without a release; a renewal in between wins."""
     with services.ledger.reading() as tx:
-        expired = expired_leases(tx, at_most=JOBS_BATCH_MAX)
+        expired = expired_leases(tx, limit=JOBS_BATCH_MAX)
     taken = []
     for row in expired:
         point("takeover.before")
@@ -50,7 +50,7 @@ def look_up_uploads(services: Reconciler, *, granted: bool = False) -> LookedUp:
         granted: a person asked, so jobs whose closing bound is spent get a new one.
     """
     with services.ledger.reading() as tx:
-        uploads = undecided_uploads(tx, at_most=JOBS_BATCH_MAX)
+        uploads = undecided_uploads(tx, limit=JOBS_BATCH_MAX)
     decided, unanswered = [], []
     blocked: set[str] = set()
     for row in uploads:
@@ -69,7 +69,7 @@ def look_up_uploads(services: Reconciler, *, granted: bool = False) -> LookedUp:
 def settle_answered_messages(services: Reconciler) -> list[str]:
     """Give up unknown notifications about which a person has recorded an answer; returns message ids."""
     with services.ledger.transaction() as tx:
-        return settle_answered(tx, at_most=JOBS_BATCH_MAX)
+        return settle_answered(tx, limit=JOBS_BATCH_MAX)
 
 
 def _verdict(services: Reconciler, row: Mapping[str, Any]) -> Reason | None:
@@ -91,7 +91,7 @@ def _record(services: Reconciler, row: Mapping[str, Any], verdict: Reason | None
 
 def _release(services: Reconciler, blocked: set[str], *, granted: bool) -> tuple[str, ...]:
     with services.ledger.reading() as tx:
-        held = reconciling_jobs(tx, at_most=JOBS_BATCH_MAX)
+        held = reconciling_jobs(tx, limit=JOBS_BATCH_MAX)
     released = []
     for row in held:
         if row["job_id"] in blocked:

@@ -21,12 +21,12 @@ from receipt_pipeline.core.canonical import canonical_json
 from receipt_pipeline.core.errors import LeaseLost, ObjectFault
 from receipt_pipeline.core.items import EarlierItem, ItemOutcome
 from receipt_pipeline.core.reasons import STALE_LEASE
-from receipt_pipeline.ledger.effects.objects import refused_output_key
+from receipt_pipeline.ledger.effects.objects import rejected_output_key
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.checkpoint import record_attempt_facts
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob
 from receipt_pipeline.ledger.jobs.publication import uploads_of
-from receipt_pipeline.ledger.jobs.quarantine import competing_digests, hold_divergent, record_refused_write
+from receipt_pipeline.ledger.jobs.quarantine import competing_digests, hold_divergent, record_rejected_write
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.worker.context import Classifier, Worker
 from receipt_pipeline.worker.heartbeat import Heartbeat
@@ -95,14 +95,14 @@ class Attempt:
             with self.worker.ledger.transaction() as tx:
                 yield tx
         except LeaseLost:
-            kept = keep_refusal(self.worker, self.token, kind=kind, ordinal=ordinal, digest=digest)
+            kept = record_rejection(self.worker, self.token, kind=kind, ordinal=ordinal, digest=digest)
             if kept and outcome is not None and ordinal is not None:
                 _keep_output(self.worker, self.token, ordinal, outcome)
             raise
         self.beats.progressed()
 
 
-def keep_refusal(
+def record_rejection(
     worker: Worker, token: FencingToken, *, kind: str, ordinal: int | None, digest: str | None
 ) -> bool:
     """Record a stale worker's refused write; a digest that differs from the ledger's is quarantined (D2).
@@ -111,7 +111,7 @@ def keep_refusal(
         Whether what it carried may be kept: not when the job's payload is purged already.
     """
     with worker.ledger.transaction() as tx:
-        record_refused_write(tx, token, write_kind=kind, ordinal=ordinal, digest=digest)
+        record_rejected_write(tx, token, write_kind=kind, ordinal=ordinal, digest=digest)
         job = read_job(tx, token.job_id)
         kept = job is not None and job["result_purged_at"] is None
         if digest is None:
@@ -130,7 +130,7 @@ def keep_refusal(
 def _keep_output(worker: Worker, token: FencingToken, ordinal: int, outcome: ItemOutcome) -> None:
     """Keep the outcome of a refused write as bytes, beside the digest that is on record."""
     data = canonical_json(outcome.as_document())
-    key = refused_output_key(
+    key = rejected_output_key(
         job_id=token.job_id, ordinal=ordinal, lease_epoch=token.lease_epoch, digest=outcome.outcome_digest
     )
     # Evidence that cannot be stored leaves the digest; this worker stands down either way.

@@ -25,7 +25,7 @@ INSTALLATION_PINS = frozenset({"image_digest", "chain_revision"})
 
 
 @dataclass(frozen=True, slots=True)
-class TakenJob:
+class VerifiedClaim:
     """A claimed job, the loaded chain of its pins (None where nothing will be computed), the clock skew."""
 
     claimed: ClaimedJob
@@ -33,7 +33,7 @@ class TakenJob:
     clock_skew_s: float
 
 
-def take_job(worker: Worker, job_id: str) -> TakenJob | Outcome:
+def claim_verified_job(worker: Worker, job_id: str) -> VerifiedClaim | Outcome:
     """Claim the job under proven identities, or say why not; business answers are never raised.
 
     A release that is retired, or whose artefact is missing or altered, closes the job as
@@ -57,7 +57,7 @@ def take_job(worker: Worker, job_id: str) -> TakenJob | Outcome:
     point("claim.after")
     if isinstance(claimed, ClaimRefused):
         return Outcome.REFUSED
-    return TakenJob(claimed, chain, skew_s)
+    return VerifiedClaim(claimed, chain, skew_s)
 
 
 def _pins_to_prove(tx: LedgerTransaction, job_id: str) -> Pins | None:

@@ -14,7 +14,7 @@ from receipt_pipeline.ledger.releases import resolve_release
 from receipt_pipeline.worker.context import Classifier
 
 
-def classify_at_once(
+def classify_now(
     ledger: Ledger, chains: Callable[[Pins], Classifier], data: bytes, *, release: str, tenant: str
 ) -> dict[str, Any]:
     """Classify one scan now and return its outcome with the identities used.

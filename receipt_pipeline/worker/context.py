@@ -38,7 +38,7 @@ def never_stop() -> bool:
 
 
 # Is handed a heartbeat's beat, lets it beat from then on, and returns what ends that.
-StartBeating = Callable[[Callable[[], None]], Callable[[], None]]
+StartHeartbeat = Callable[[Callable[[], None]], Callable[[], None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Worker:
         monotonic: seconds that never go back, for slices, beats and the watchdog.
         stop_asked: whether the worker should yield at its next item boundary.
         end_process: what the watchdog does when no progress was made for too long.
-        start_beating: what makes heartbeats beat; None for a thread of their own.
+        start_heartbeat: what makes heartbeats beat; None for a thread of their own.
     """
 
     ledger: Ledger
@@ -63,7 +63,7 @@ class Worker:
     monotonic: Callable[[], float] = time.monotonic
     stop_asked: Callable[[], bool] = never_stop
     end_process: Callable[[], None] = end_own_process
-    start_beating: StartBeating | None = None
+    start_heartbeat: StartHeartbeat | None = None
 
 
 class Outcome(StrEnum):
@@ -81,7 +81,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class JobLine:
+class JobResult:
     """One job's line in the report of its group.
 
     Attributes:

@@ -9,7 +9,7 @@ from types import TracebackType
 from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.errors import LedgerUnavailable
 from receipt_pipeline.ledger.jobs.claim import renew_lease
-from receipt_pipeline.ledger.jobs.waves import beat_wave
+from receipt_pipeline.ledger.jobs.waves import renew_wave
 from receipt_pipeline.worker.context import Worker
 
 _silenced = threading.Event()
@@ -52,7 +52,7 @@ class Heartbeat:
 
     def __enter__(self) -> Heartbeat:
         self.beat()
-        start = self._worker.start_beating or self._start_thread
+        start = self._worker.start_heartbeat or self._start_thread
         self._stop_beating = start(self.beat)
         return self
 
@@ -131,7 +131,7 @@ class Heartbeat:
             renewed = token is None or renew_lease(
                 tx, token, lease_ttl_s=self._worker.limits.work.lease_ttl_s
             )
-            wave_open = not self._wave_id or beat_wave(tx, self._wave_id, run_id=self._worker.run_id)
+            wave_open = not self._wave_id or renew_wave(tx, self._wave_id, run_id=self._worker.run_id)
         with self._lock:
             # The worker may have let go while the transaction ran; then the answer is about an old claim.
             if not renewed and self._token == token:

@@ -18,10 +18,10 @@ from receipt_pipeline.core.lifecycle import CloseCause, JobState
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import INPUT_CHANGED, INPUT_GONE, Reason
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.jobs.checkpoint import Boundary, FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import Checkpoint, FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import AttemptKind
 from receipt_pipeline.ledger.jobs.failures import yield_job
-from receipt_pipeline.ledger.jobs.publication import overtake_own_items
+from receipt_pipeline.ledger.jobs.publication import close_own_overdue_items
 from receipt_pipeline.ledger.schema.effects import quarantine, tombstones
 from receipt_pipeline.ledger.schema.jobs import items, jobs
 from receipt_pipeline.objects.store import scan_key
@@ -58,15 +58,15 @@ def run_items(attempt: Attempt) -> Stop:
         boundary = _pass(attempt, finished, item["ordinal"])
         if boundary.held:
             return Stop.HELD
-        if boundary.overtaken_by is not None:
-            return _overtaken(attempt, boundary.overtaken_by)
+        if boundary.limit_reached is not None:
+            return _overtaken(attempt, boundary.limit_reached)
         finished = _work_off(attempt, item)
     if finished is None:
         return Stop.PUBLISH
     return Stop.HELD if _pass(attempt, finished, None).held else Stop.PUBLISH
 
 
-def _pass(attempt: Attempt, finished: FinishedItem | None, next_ordinal: int | None) -> Boundary:
+def _pass(attempt: Attempt, finished: FinishedItem | None, next_ordinal: int | None) -> Checkpoint:
     """Commit the finished item and begin the next in one transaction; both boundaries are marked."""
     if finished is not None:
         point("checkpoint.before")
@@ -77,7 +77,7 @@ def _pass(attempt: Attempt, finished: FinishedItem | None, next_ordinal: int | N
     outcome = finished.outcome if finished else None
     digest = outcome.outcome_digest if outcome else None
     with attempt.writing(kind, ordinal=ordinal, digest=digest, outcome=outcome) as tx:
-        boundary = pass_boundary(
+        boundary = write_checkpoint(
             tx, attempt.token, finished=finished, next_ordinal=next_ordinal, limits=attempt.worker.limits
         )
     if finished is not None:
@@ -95,8 +95,8 @@ def _give_back(attempt: Attempt, finished: FinishedItem) -> Stop:
     boundary = _pass(attempt, finished, None)
     if boundary.held:
         return Stop.HELD
-    if boundary.overtaken_by is not None:
-        return _overtaken(attempt, boundary.overtaken_by)
+    if boundary.limit_reached is not None:
+        return _overtaken(attempt, boundary.limit_reached)
     point("yield.before")
     with attempt.writing("yield") as tx:
         attempt.record_facts(tx)
@@ -108,7 +108,7 @@ def _give_back(attempt: Attempt, finished: FinishedItem) -> Stop:
 def _overtaken(attempt: Attempt, cause: CloseCause) -> Stop:
     """Class the items that a limit overtook; what is kept is published by this very attempt."""
     with attempt.writing("close") as tx:
-        overtake_own_items(tx, attempt.token, cause=cause)
+        close_own_overdue_items(tx, attempt.token, cause=cause)
     return Stop.PUBLISH
 
 

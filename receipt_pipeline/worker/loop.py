@@ -12,8 +12,8 @@ from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN, WORKER_LOST, Reason
 from receipt_pipeline.ledger.jobs.failures import fail_attempt
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.worker.attempt import Attempt, AttemptMeter, Stop
-from receipt_pipeline.worker.claim import TakenJob, take_job
-from receipt_pipeline.worker.context import JobLine, Outcome
+from receipt_pipeline.worker.claim import VerifiedClaim, claim_verified_job
+from receipt_pipeline.worker.context import JobResult, Outcome
 from receipt_pipeline.worker.context import Worker as Worker
 from receipt_pipeline.worker.heartbeat import Heartbeat
 from receipt_pipeline.worker.items import run_items
@@ -35,11 +35,11 @@ class JobGroup:
     worker: Worker
     beats: Heartbeat
     must_yield: Callable[[], bool]
-    lines: list[JobLine] = field(default_factory=list)
+    lines: list[JobResult] = field(default_factory=list)
     faults: list[Exception] = field(default_factory=list)
 
 
-def work_group(worker: Worker, *, wave_id: str, job_ids: Sequence[str]) -> list[JobLine]:
+def work_group(worker: Worker, *, wave_id: str, job_ids: Sequence[str]) -> list[JobResult]:
     """Work off the jobs in order and return a line for each.
 
     What can be expected of a job is a recorded outcome, not an exception. Trouble of the ground below
@@ -88,7 +88,7 @@ def _take_and_work(group: JobGroup, job_id: str) -> tuple[Outcome, int]:
     """Take the job and work its attempt; returns what became of it and how many items were finished."""
     group.beats.take_up()
     try:
-        taken = take_job(group.worker, job_id)
+        taken = claim_verified_job(group.worker, job_id)
         if isinstance(taken, Outcome):
             return taken, 0
         attempt = _attempt(group, taken)
@@ -101,7 +101,7 @@ def _take_and_work(group: JobGroup, job_id: str) -> tuple[Outcome, int]:
         group.beats.let_go()
 
 
-def _attempt(group: JobGroup, taken: TakenJob) -> Attempt:
+def _attempt(group: JobGroup, taken: VerifiedClaim) -> Attempt:
     meter = AttemptMeter(group.worker.monotonic, taken.clock_skew_s)
     return Attempt(group.worker, taken.claimed, taken.chain, group.beats, meter, group.must_yield)
 
@@ -140,13 +140,13 @@ def _fail(attempt: Attempt, failure_class: FailureClass, reason: Reason) -> None
         )
 
 
-def _line(worker: Worker, job_id: str, outcome: Outcome, done: int, *, seconds: float) -> JobLine:
+def _line(worker: Worker, job_id: str, outcome: Outcome, done: int, *, seconds: float) -> JobResult:
     try:
         with worker.ledger.reading() as tx:
             job = read_job(tx, job_id) or {}
     except LedgerUnavailable:
         job = {}
-    return JobLine(
+    return JobResult(
         job_id=job_id,
         outcome=outcome.value,
         state=job.get("state", ""),

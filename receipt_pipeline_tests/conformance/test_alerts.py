@@ -175,7 +175,7 @@ def test_a_healthy_home_is_silent_under_the_thresholds_that_ship(house: Reconcil
     house.bench.accept(key="just accepted")
     assert look(house, AlertThresholds()) == AlertSummary()
     with house.ledger.reading() as tx:
-        assert all_alerts(tx, at_most=10) == []
+        assert all_alerts(tx, limit=10) == []
 
 
 @pytest.mark.parametrize("kind", [AlertKind.EFFECT_GAP, AlertKind.UNBALANCED_TOTALS])

@@ -12,7 +12,7 @@ from receipt_pipeline.core.receipt_text import cancellation_document, compensati
 from receipt_pipeline.ledger.effects.consumption import make_review_tasks
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import ClaimRefused, claim_job
 from receipt_pipeline.ledger.jobs.finalize import commit_result
 from receipt_pipeline.ledger.jobs.publication import record_intent
@@ -60,12 +60,12 @@ def test_between_chunks_what_was_finished_stands_and_the_begun_item_stops(ledger
     job = builders.a_claimed_job(ledger, items=3)
     done = FinishedItem(ordinal=0, outcome=builders.an_outcome(), invocations=1)
     with ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
-        pass_boundary(tx, job.token, finished=done, next_ordinal=1, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=done, next_ordinal=1, limits=LIMITS)
     answer = cancel(ledger, job.token.job_id)
     assert (answer["stands"], answer["stopped"]) == (["r-001"], ["r-002", "r-003"])
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=done, next_ordinal=2, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=done, next_ordinal=2, limits=LIMITS)
     assert_invariants(ledger, LIMITS)
 
 
@@ -97,7 +97,7 @@ def test_racing_a_claim_no_canceled_job_goes_on_to_produce_effects(ledger: Ledge
         assert isinstance(claim_job(tx, job_id=job_id, owner="w", run_id="", limits=LIMITS), ClaimRefused)
     if worker is not None:
         with pytest.raises(LeaseLost), ledger.transaction() as tx:
-            pass_boundary(tx, worker.token, finished=None, next_ordinal=0, limits=LIMITS)
+            write_checkpoint(tx, worker.token, finished=None, next_ordinal=0, limits=LIMITS)
     assert {row["kind"] for row in all_rows(ledger, effects, job_id)} == {"notification"}
 
 

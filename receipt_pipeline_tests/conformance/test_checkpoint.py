@@ -10,10 +10,10 @@ import pytest
 from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary, record_attempt_facts
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, record_attempt_facts, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob
 from receipt_pipeline.ledger.jobs.failures import yield_job
-from receipt_pipeline.ledger.jobs.publication import overtake_own_items
+from receipt_pipeline.ledger.jobs.publication import close_own_overdue_items
 from receipt_pipeline.ledger.schema.jobs import attempts, events, items
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
@@ -40,7 +40,7 @@ def finished(ordinal: int, **given: Any) -> FinishedItem:
 def cut_off_after_boundary(ledger: Ledger, job: ClaimedJob) -> None:
     """Pass a boundary in a transaction that ends before its commit."""
     with ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=finished(0), next_ordinal=1, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=finished(0), next_ordinal=1, limits=LIMITS)
         raise Stopped
 
 
@@ -49,18 +49,18 @@ def test_a_boundary_writes_outcome_checkpoint_begun_mark_and_lease_together(
 ) -> None:
     job = builders.a_claimed_job(ledger, items=2)
     with ledger.transaction() as tx:
-        assert pass_boundary(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS).begun
+        assert write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS).begun
     clock.advance(12)
     outcome = builders.an_outcome(Decision.REVIEW)
     with ledger.transaction() as tx:
-        boundary = pass_boundary(
+        boundary = write_checkpoint(
             tx,
             job.token,
             finished=FinishedItem(ordinal=0, outcome=outcome, invocations=1),
             next_ordinal=1,
             limits=LIMITS,
         )
-    assert (boundary.begun, boundary.overtaken_by, boundary.held) == (True, None, False)
+    assert (boundary.begun, boundary.limit_reached, boundary.held) == (True, None, False)
     first, second = all_rows(ledger, items, job.token.job_id)
     assert (first["item_class"], first["decision"], first["risk_ppm"]) == ("classified", "review", 40_000)
     assert (first["outcome_digest"], first["written_epoch"]) == (outcome.outcome_digest, 1)
@@ -92,7 +92,7 @@ def test_a_boundary_that_is_passed_twice_changes_nothing_more(ledger: Ledger) ->
     job = builders.a_claimed_job(ledger, items=2)
     for _ in range(2):
         with ledger.transaction() as tx:
-            pass_boundary(tx, job.token, finished=finished(0), next_ordinal=1, limits=LIMITS)
+            write_checkpoint(tx, job.token, finished=finished(0), next_ordinal=1, limits=LIMITS)
     assert event_kinds(ledger, job.token.job_id).count("item_finished") == 1
     first, _ = all_rows(ledger, items, job.token.job_id)
     assert first["invocations"] == 1
@@ -103,7 +103,7 @@ def test_a_second_and_other_outcome_under_one_token_is_a_broken_promise(ledger: 
     builders.finish_items(ledger, job)
     before = snapshot(ledger, job.token.job_id)
     with pytest.raises(AssertionError), ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=finished(0, total_minor=1), next_ordinal=None, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=finished(0, total_minor=1), next_ordinal=None, limits=LIMITS)
     assert snapshot(ledger, job.token.job_id) == before
 
 
@@ -119,7 +119,7 @@ def test_an_unchanged_item_keeps_the_earlier_decision_id(ledger: Ledger) -> None
     job = builders.a_claimed_job(ledger)
     kept = FinishedItem(ordinal=0, outcome=builders.an_outcome(), invocations=0, kept_decision_id="earlier")
     with ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=kept, next_ordinal=None, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=kept, next_ordinal=None, limits=LIMITS)
     [item] = all_rows(ledger, items, job.token.job_id)
     assert (item["decision_id"], item["invocations"]) == ("earlier", 0)
 
@@ -127,14 +127,14 @@ def test_an_unchanged_item_keeps_the_earlier_decision_id(ledger: Ledger) -> None
 def test_past_the_processing_deadline_no_further_item_begins(ledger: Ledger, clock: FakeClock) -> None:
     job = builders.a_claimed_job(ledger, items=3, limits=LimitsRequest(processing_timeout_s=10))
     with ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
     clock.advance(10)
     with ledger.transaction() as tx:
-        boundary = pass_boundary(tx, job.token, finished=finished(0), next_ordinal=1, limits=LIMITS)
-    assert (boundary.begun, boundary.overtaken_by) == (False, "timeout")
+        boundary = write_checkpoint(tx, job.token, finished=finished(0), next_ordinal=1, limits=LIMITS)
+    assert (boundary.begun, boundary.limit_reached) == (False, "timeout")
     with ledger.transaction() as tx:
-        assert boundary.overtaken_by is not None
-        overtake_own_items(tx, job.token, cause=boundary.overtaken_by)
+        assert boundary.limit_reached is not None
+        close_own_overdue_items(tx, job.token, cause=boundary.limit_reached)
     assert item_classes(ledger, job.token.job_id) == ["classified", "expired", "expired"]
     row = job_row(ledger, job.token.job_id)
     assert (row["close_cause"], row["phase"], row["lease_epoch"]) == ("timeout", "closing", 1)

@@ -12,13 +12,13 @@ from receipt_pipeline.core.errors import LeaseLost
 from receipt_pipeline.core.reasons import QUEUE_AGE_REACHED, WORKER_LOST
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, ClaimRefused, claim_job, renew_lease
 from receipt_pipeline.ledger.jobs.expire import expire_job, overdue_job_ids
 from receipt_pipeline.ledger.jobs.failures import expired_leases, fail_attempt, lose_lease, yield_job
 from receipt_pipeline.ledger.jobs.finalize import close_without_result, commit_result
 from receipt_pipeline.ledger.jobs.publication import record_intent
-from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
+from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline.ledger.schema.jobs import attempts, items, jobs, refused_writes
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
@@ -49,7 +49,7 @@ def an_aging_job(ledger: Ledger) -> str:
 
 
 def taken_over(ledger: Ledger, clock: FakeClock, first: ClaimedJob) -> ClaimedJob:
-    """Let the lease end, charge the loss, and claim for another worker once the pause is over."""
+    """Let the lease end, count the loss, and claim for another worker once the pause is over."""
     clock.advance(LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:
         assert lose_lease(tx, job_id=first.token.job_id, seen_epoch=first.token.lease_epoch, limits=LIMITS)
@@ -85,7 +85,7 @@ def test_expiry_and_the_first_claim_are_exact_complements(
     to_claim, to_expire = an_aging_job(ledger), an_aging_job(ledger)
     clock.advance(age_s)
     with ledger.transaction() as tx:
-        assert sorted(overdue_job_ids(tx, at_most=10)) == (sorted([to_claim, to_expire]) if expired else [])
+        assert sorted(overdue_job_ids(tx, limit=10)) == (sorted([to_claim, to_expire]) if expired else [])
         assert expire_job(tx, job_id=to_expire, limits=LIMITS) is expired
     claim = try_claim(ledger, to_claim)
     assert isinstance(claim, ClaimRefused) is expired
@@ -174,7 +174,7 @@ def test_a_slow_worker_that_renews_keeps_its_lease_beyond_the_nominal_time(
         clock.advance(LIMITS.work.lease_ttl_s - 1)
         with ledger.transaction() as tx:
             assert renew_lease(tx, slow.token, lease_ttl_s=LIMITS.work.lease_ttl_s)
-            assert expired_leases(tx, at_most=10) == []
+            assert expired_leases(tx, limit=10) == []
             assert not lose_lease(tx, job_id=slow.token.job_id, seen_epoch=1, limits=LIMITS)
     assert job_row(ledger, slow.token.job_id)["lease_epoch"] == 1
     assert isinstance(try_claim(ledger, slow.token.job_id), ClaimRefused)
@@ -184,7 +184,7 @@ def test_a_renewal_that_comes_between_seeing_and_taking_wins(ledger: Ledger, clo
     slow = builders.a_claimed_job(ledger)
     clock.advance(LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:
-        [seen] = expired_leases(tx, at_most=10)
+        [seen] = expired_leases(tx, limit=10)
     with ledger.transaction() as tx:
         assert renew_lease(tx, slow.token, lease_ttl_s=LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:
@@ -204,7 +204,7 @@ def test_every_write_of_a_stale_worker_is_refused_and_changes_nothing(
     with ledger.transaction() as tx:
         assert not renew_lease(tx, stale.token, lease_ttl_s=LIMITS.work.lease_ttl_s)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
-        pass_boundary(tx, stale.token, finished=finished, next_ordinal=1, limits=LIMITS)
+        write_checkpoint(tx, stale.token, finished=finished, next_ordinal=1, limits=LIMITS)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
         record_intent(tx, stale.token, key=result.key, digest=result.digest, size_bytes=1, limits=LIMITS)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
@@ -224,7 +224,7 @@ def test_a_refused_write_is_kept_with_the_digest_that_it_carried(ledger: Ledger,
     owner = taken_over(ledger, clock, stale)
     digest = builders.an_outcome(total_minor=99).outcome_digest
     with ledger.transaction() as tx:
-        record_refused_write(tx, stale.token, write_kind="checkpoint", ordinal=0, digest=digest)
+        record_rejected_write(tx, stale.token, write_kind="checkpoint", ordinal=0, digest=digest)
     [row] = all_rows(ledger, refused_writes, stale.token.job_id)
     assert (row["lease_epoch"], row["current_epoch"]) == (1, owner.token.lease_epoch)
     assert (row["write_kind"], row["ordinal"], row["digest"]) == ("checkpoint", 0, digest)
@@ -253,7 +253,7 @@ def test_a_token_of_the_future_has_no_authority_either(ledger: Ledger) -> None:
     claimed = builders.a_claimed_job(ledger)
     forged = FencingToken(claimed.token.job_id, claimed.token.lease_epoch + 1)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
-        pass_boundary(tx, forged, finished=None, next_ordinal=0, limits=LIMITS)
+        write_checkpoint(tx, forged, finished=None, next_ordinal=0, limits=LIMITS)
     with ledger.transaction() as tx:
         assert not renew_lease(tx, forged, lease_ttl_s=30)
 
@@ -266,7 +266,7 @@ def test_a_first_claim_at_the_very_cutoff_begins_no_item(ledger: Ledger, clock: 
     claimed = builders.claimed(ledger, job["job_id"], limits=no_margin)
     clock.set(cutoff)
     with ledger.transaction() as tx:
-        boundary = pass_boundary(tx, claimed.token, finished=None, next_ordinal=0, limits=no_margin)
-    assert (boundary.begun, boundary.overtaken_by) == (False, "cutoff")
+        boundary = write_checkpoint(tx, claimed.token, finished=None, next_ordinal=0, limits=no_margin)
+    assert (boundary.begun, boundary.limit_reached) == (False, "cutoff")
     [row] = all_rows(ledger, jobs, job["job_id"])
     assert row["close_cause"] is None

@@ -132,7 +132,7 @@ def assert_owned_and_never_repeated(house: ReconcileBench, channel: ScriptedChan
     house.settle_effects()
     assert channel.sends == 1
     assert [row["kind"] for row in house.questions()] == ["unknown_effect"]
-    answer_question(house.services, question["investigation_id"], note="they have it", by="operations")
+    answer_question(house.services, question["investigation_id"], note="they have it", actor="operations")
     assert reconcile_ledger(house.services).messages_settled == (f"msg_{job_id}",)
     assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "abandoned"
     assert channel.sends == 1
@@ -144,15 +144,15 @@ def show_status(house: ReconcileBench, capability: Capability, side: str) -> Non
     from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
 
     job = house.settled(key="status")
-    send_status_documents(house.effects, at_most=10)
+    send_status_documents(house.effects, limit=10)
     path = status_path(house.effects.outbox_root, tenant=job["tenant"], job_id=job["job_id"])
     first = path.read_text()
     if side == SIDES[0]:
         path.unlink()
-        assert restore_status_documents(house.effects, at_most=10, recent_s=60) == 1
+        assert restore_status_documents(house.effects, limit=10, recent_s=60) == 1
     else:
         house.edit("UPDATE jobs SET status_shown_seq = 0 WHERE job_id = :job", job=job["job_id"])
-        assert send_status_documents(house.effects, at_most=10) == 1
+        assert send_status_documents(house.effects, limit=10) == 1
     assert path.read_text() == first
 
 
@@ -228,7 +228,7 @@ def assert_owned_and_never_repeated_though_required(house: ReconcileBench, job_i
     house.clock.advance(house.limits.delivery.effect_deadline_s + 1)
     assert not house.check("effects_have_no_gaps").passed
     [question] = [row for row in house.questions() if row["kind"] == "unknown_effect"]
-    answer_question(house.services, question["investigation_id"], note="not there", by="operations")
+    answer_question(house.services, question["investigation_id"], note="not there", actor="operations")
     reconcile_ledger(house.services)
     assert house.check("effects_have_no_gaps").passed
     assert house.bench.job(job_id)["settled_at"] is not None
@@ -242,8 +242,8 @@ def test_an_alert_leaves_over_every_channel_and_only_one_that_can_be_asked_is_as
     with house.ledger.transaction() as tx:
         link_alerts(tx, AlertKind.TEST, channel=channel.name, linked_by="operations")
         raise_alert(tx, AlertFinding(AlertKind.TEST, "asked for", None, {}))
-    assert deliver_alerts(house.effects, tenant=TENANT, at_most=10) == {"delivered": 1, "failed": 0}
-    assert deliver_alerts(house.effects, tenant=TENANT, at_most=10) == {"delivered": 0, "failed": 0}
+    assert deliver_alerts(house.effects, tenant=TENANT, limit=10) == {"delivered": 1, "failed": 0}
+    assert deliver_alerts(house.effects, tenant=TENANT, limit=10) == {"delivered": 0, "failed": 0}
     assert channel.sends == 1
 
 

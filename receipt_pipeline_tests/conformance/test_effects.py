@@ -27,8 +27,8 @@ from receipt_pipeline.ledger.effects.outbox import (
 )
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
-from receipt_pipeline.ledger.jobs.finalize import settle_if_done
-from receipt_pipeline.ledger.jobs.quarantine import hold_divergent, record_refused_write
+from receipt_pipeline.ledger.jobs.finalize import finish_job_if_done
+from receipt_pipeline.ledger.jobs.quarantine import hold_divergent, record_rejected_write
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.schema.effects import deliveries, effects, outbox, review_tasks
 from receipt_pipeline_tests import builders
@@ -50,7 +50,7 @@ def send(ledger: Ledger, job_id: str, outcome: str) -> None:
     """Send the job's due message once, with this outcome."""
     reason = {"dropped": NOTIFICATION_DROPPED, "failed": NOTIFICATION_FAILED}.get(outcome)
     with ledger.transaction() as tx:
-        [message] = due_messages(tx, at_most=10, job_id=job_id)
+        [message] = due_messages(tx, limit=10, job_id=job_id)
         record_delivery(
             tx, message, channel="file", outcome=outcome, reference="ref", reason=reason, limits=LIMITS
         )
@@ -77,8 +77,8 @@ def test_a_message_is_sent_once_and_its_delivery_is_evidence_of_its_own(
     job_id = builders.a_succeeded_job(ledger).token.job_id
     send(ledger, job_id, "delivered")
     with ledger.reading() as tx:
-        assert due_messages(tx, at_most=10) == []
-        [waiting] = unconsumed_deliveries(tx, at_most=10)
+        assert due_messages(tx, limit=10) == []
+        [waiting] = unconsumed_deliveries(tx, limit=10)
     assert (waiting["job_id"], waiting["payload"]["state"]) == (job_id, "succeeded")
     [delivery] = all_rows(ledger, deliveries, job_id)
     assert (delivery["send_no"], delivery["outcome"], delivery["late"]) == (1, "delivered", False)
@@ -94,7 +94,7 @@ def test_a_message_is_sent_once_and_its_delivery_is_evidence_of_its_own(
             source="file",
             outcome="acted",
         )
-        assert unconsumed_deliveries(tx, at_most=10) == []
+        assert unconsumed_deliveries(tx, limit=10) == []
         assert times_consumed(tx, job_id=job_id) == 1
     evidence = [kind for kind in event_kinds(ledger, job_id) if kind in EVIDENCE]
     assert evidence == ["message_created", "delivery", "consumed"]
@@ -113,7 +113,7 @@ def test_a_notification_that_is_lost_is_repeated_in_bounds_and_never_changes_the
         if message["state"] == "due":
             pauses.append((message["due_at"] - clock.now()).total_seconds())
             with ledger.reading() as tx:
-                assert due_messages(tx, at_most=10) == [], "not before the pause is over"
+                assert due_messages(tx, limit=10) == [], "not before the pause is over"
             clock.set(message["due_at"])
     assert pauses == [LIMITS.delivery.delivery_retry_s, LIMITS.delivery.delivery_retry_s * 2]
     assert [row["outcome"] for row in all_rows(ledger, deliveries, job_id)] == ["dropped", "failed", "failed"]
@@ -144,7 +144,7 @@ def test_a_notification_after_its_deadline_is_recorded_as_late_and_changes_nothi
 def test_what_a_slow_sender_delivered_is_sent_though_another_had_given_it_up(ledger: Ledger) -> None:
     builders.a_succeeded_job(ledger)
     with ledger.reading() as tx:
-        (slow,) = due_messages(tx, at_most=1)
+        (slow,) = due_messages(tx, limit=1)
     for sends in range(LIMITS.delivery.delivery_attempts_max):
         with ledger.transaction() as tx:
             failed = {**slow, "sends": sends}
@@ -163,7 +163,7 @@ def test_what_a_slow_sender_delivered_is_sent_though_another_had_given_it_up(led
 def test_two_senders_that_raced_leave_two_deliveries_and_one_settled_message(ledger: Ledger) -> None:
     job_id = builders.a_succeeded_job(ledger).token.job_id
     with ledger.reading() as tx:
-        [message] = due_messages(tx, at_most=10)
+        [message] = due_messages(tx, limit=10)
     for _ in range(2):
         with ledger.transaction() as tx:
             record_delivery(tx, message, channel="file", outcome="delivered", limits=LIMITS)
@@ -191,11 +191,11 @@ def test_tasks_are_made_once_per_decision_however_often_the_success_arrives(ledg
     with ledger.transaction() as tx:
         to_review = tasks["r-002"]["decision_id"]
         with pytest.raises(NotFound):
-            close_review_task(tx, decision_id=to_review, tenant="umbrella", by="robin")
-        close_review_task(tx, decision_id=to_review, tenant=builders.TENANT, by="robin")
+            close_review_task(tx, decision_id=to_review, tenant="umbrella", actor="robin")
+        close_review_task(tx, decision_id=to_review, tenant=builders.TENANT, actor="robin")
         with pytest.raises(NotAllowed):
-            close_review_task(tx, decision_id=to_review, tenant=builders.TENANT, by="robin")
-        assert due_consumption(tx, at_most=10) == []
+            close_review_task(tx, decision_id=to_review, tenant=builders.TENANT, actor="robin")
+        assert due_consumption(tx, limit=10) == []
 
 
 def test_consumers_at_once_make_each_task_once(ledger: Ledger) -> None:
@@ -222,11 +222,11 @@ def test_only_verified_successes_that_nothing_holds_are_due(ledger: Ledger, cloc
     builders.a_claimed_job(ledger)
     divergent = builders.a_succeeded_job(ledger)
     with ledger.transaction() as tx:
-        record_refused_write(tx, divergent.token, write_kind="commit", digest="sha256:other")
+        record_rejected_write(tx, divergent.token, write_kind="commit", digest="sha256:other")
         assert hold_divergent(tx, job_id=divergent.token.job_id, subject="result", limits=LIMITS)
     with ledger.reading() as tx:
-        assert [row["job_id"] for row in due_consumption(tx, at_most=10)] == [due]
-        assert due_consumption(tx, at_most=10, job_id=divergent.token.job_id) == []
+        assert [row["job_id"] for row in due_consumption(tx, limit=10)] == [due]
+        assert due_consumption(tx, limit=10, job_id=divergent.token.job_id) == []
     assert consume(ledger, divergent.token.job_id) == 0, "it was quarantined after its object was verified"
     assert effect_state(ledger, divergent.token.job_id, "review_tasks") == "intended"
     assert item_classes(ledger, divergent.token.job_id) == ["classified"]
@@ -253,7 +253,7 @@ def test_settlement_is_the_time_of_the_last_required_effect(
     assert job_row(ledger, job_id)["settled_at"] == clock.now()
     clock.advance(1)
     with ledger.transaction() as tx:
-        assert not settle_if_done(tx, job_id)
+        assert not finish_job_if_done(tx, job_id)
     assert event_kinds(ledger, job_id).count("settled") == 1
     assert_invariants(ledger, LIMITS)
 
@@ -262,12 +262,12 @@ def test_a_status_document_is_stale_until_it_shows_the_newest_event(ledger: Ledg
     job = builders.an_accepted_job(ledger)
     other = builders.an_accepted_job(ledger)
     with ledger.transaction() as tx:
-        assert stale_status_jobs(tx, at_most=10) == [job["job_id"], other["job_id"]]
+        assert stale_status_jobs(tx, limit=10) == [job["job_id"], other["job_id"]]
         assert mark_status_shown(tx, job["job_id"], seq=job["latest_seq"])
-        assert stale_status_jobs(tx, at_most=10) == [other["job_id"]]
+        assert stale_status_jobs(tx, limit=10) == [other["job_id"]]
     builders.claimed(ledger, job["job_id"])
     with ledger.transaction() as tx:
-        assert stale_status_jobs(tx, at_most=10) == [other["job_id"], job["job_id"]]
+        assert stale_status_jobs(tx, limit=10) == [other["job_id"], job["job_id"]]
         assert not mark_status_shown(tx, job["job_id"], seq=job["latest_seq"]), "it moved on meanwhile"
 
 

@@ -15,7 +15,7 @@ from receipt_pipeline.core.reasons import IDENTITY_RETIRED, UPLOAD_UNKNOWN
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job, supersede_job
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import AttemptKind, ClaimedJob, ClaimRefused, claim_job
 from receipt_pipeline.ledger.jobs.expire import expire_job, overrun_job, overrunning_jobs
 from receipt_pipeline.ledger.jobs.failures import begin_closing, close_for_identity, fail_attempt, lose_lease
@@ -46,8 +46,8 @@ def a_half_done_job(ledger: Ledger, **given: Any) -> ClaimedJob:
     )
     done = FinishedItem(ordinal=0, outcome=builders.an_outcome(), invocations=1)
     with ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
-        pass_boundary(tx, job.token, finished=done, next_ordinal=1, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=done, next_ordinal=1, limits=LIMITS)
     return job
 
 
@@ -133,7 +133,7 @@ def test_a_cancellation_between_items_keeps_what_was_finished_and_fences_the_wor
     before = snapshot(ledger, job.token.job_id)
     done = FinishedItem(ordinal=1, outcome=builders.an_outcome(), invocations=1)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=done, next_ordinal=2, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=done, next_ordinal=2, limits=LIMITS)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
         commit_result(tx, job.token, builders.a_result(job), limits=LIMITS)
     assert snapshot(ledger, job.token.job_id) == before
@@ -150,7 +150,7 @@ def test_a_cancellation_and_a_claim_in_either_order_leave_one_truth(ledger: Ledg
         worker = builders.claimed(ledger, job_id)
         assert cancel(ledger, job_id) is not None
         with pytest.raises(LeaseLost), ledger.transaction() as tx:
-            pass_boundary(tx, worker.token, finished=None, next_ordinal=0, limits=LIMITS)
+            write_checkpoint(tx, worker.token, finished=None, next_ordinal=0, limits=LIMITS)
     else:
         assert cancel(ledger, job_id) is not None
         with ledger.transaction() as tx:
@@ -181,7 +181,7 @@ def test_a_cancellation_and_a_claim_at_once_leave_one_truth(ledger: Ledger) -> N
         [answer] = claims
         if isinstance(answer, ClaimedJob):
             with pytest.raises(LeaseLost), ledger.transaction() as tx:
-                pass_boundary(tx, answer.token, finished=None, next_ordinal=0, limits=LIMITS)
+                write_checkpoint(tx, answer.token, finished=None, next_ordinal=0, limits=LIMITS)
     assert_invariants(ledger, LIMITS)
 
 
@@ -203,7 +203,7 @@ def test_a_superseded_job_names_the_one_that_replaces_it(ledger: Ledger) -> None
     assert item_classes(ledger, job.token.job_id) == ["classified", "superseded", "superseded"]
     assert attempt_outcomes(ledger, job.token.job_id) == ["superseded"]
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=None, next_ordinal=1, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=None, next_ordinal=1, limits=LIMITS)
     assert_invariants(ledger, LIMITS)
 
 
@@ -227,10 +227,10 @@ def test_an_overrun_takes_the_job_from_its_worker_and_a_closing_attempt_ends_it(
     job = a_half_done_job(ledger)
     clock.advance(TIMEOUT_S + LIMITS.work.overrun_grace_s - 1)
     with ledger.transaction() as tx:
-        assert overrunning_jobs(tx, grace_s=LIMITS.work.overrun_grace_s, at_most=10) == []
+        assert overrunning_jobs(tx, grace_s=LIMITS.work.overrun_grace_s, limit=10) == []
     clock.advance(1)
     with ledger.transaction() as tx:
-        [seen] = overrunning_jobs(tx, grace_s=LIMITS.work.overrun_grace_s, at_most=10)
+        [seen] = overrunning_jobs(tx, grace_s=LIMITS.work.overrun_grace_s, limit=10)
         for expected in (True, False):
             assert (
                 overrun_job(
@@ -245,7 +245,7 @@ def test_an_overrun_takes_the_job_from_its_worker_and_a_closing_attempt_ends_it(
     # Begun but not committed is unresolved, never begun is expired (D4).
     assert item_classes(ledger, job.token.job_id) == ["classified", "unresolved", "expired"]
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=None, next_ordinal=1, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=None, next_ordinal=1, limits=LIMITS)
     closing = builders.claimed(ledger, job.token.job_id, owner="worker-b")
     assert closing.kind is AttemptKind.CLOSING
     assert closing.job["phase"] == "closing"
@@ -320,7 +320,7 @@ def test_a_held_job_is_exempt_from_overrun(ledger: Ledger, clock: FakeClock) -> 
         )
     clock.advance(TIMEOUT_S * 10)
     with ledger.transaction() as tx:
-        assert overrunning_jobs(tx, grace_s=0, at_most=10) == []
+        assert overrunning_jobs(tx, grace_s=0, limit=10) == []
         epoch = job_row(ledger, job.token.job_id)["lease_epoch"]
         assert not overrun_job(
             tx, job_id=job.token.job_id, seen_epoch=epoch, cause=CloseCause.TIMEOUT, grace_s=0

@@ -29,7 +29,7 @@ KIM = Principal(TENANT, CALLER, frozenset({Role.SUBMITTER, Role.REVIEWER}))
 def revoke(ledger: Ledger) -> int:
     """Revoke the submitter's grant as an operator would."""
     with ledger.transaction() as tx:
-        return revoke_grant(tx, tenant=TENANT, caller=CALLER, by="operations")
+        return revoke_grant(tx, tenant=TENANT, caller=CALLER, actor="operations")
 
 
 def test_without_a_grant_the_settings_decide_alone(ledger: Ledger) -> None:
@@ -40,7 +40,7 @@ def test_without_a_grant_the_settings_decide_alone(ledger: Ledger) -> None:
 
 def test_the_newest_grant_decides_and_ends_at_its_time(ledger: Ledger, clock: FakeClock) -> None:
     with ledger.transaction() as tx:
-        give_grant(tx, tenant=TENANT, caller=CALLER, roles=["submitter"], by="operations", lasts_s=10)
+        give_grant(tx, tenant=TENANT, caller=CALLER, roles=["submitter"], actor="operations", lasts_s=10)
         assert acting_under_grant(tx, KIM).roles == {"submitter"}
         assert authority_fault(tx, tenant=TENANT, caller=CALLER, role=Role.REVIEWER) is AUTHORITY_REVOKED
     clock.advance(10)
@@ -48,7 +48,7 @@ def test_the_newest_grant_decides_and_ends_at_its_time(ledger: Ledger, clock: Fa
         assert authority_fault(tx, tenant=TENANT, caller=CALLER) is AUTHORITY_EXPIRED
         with pytest.raises(NotAllowed):
             acting_under_grant(tx, KIM)
-        give_grant(tx, tenant=TENANT, caller=CALLER, roles=["submitter"], by="operations")
+        give_grant(tx, tenant=TENANT, caller=CALLER, roles=["submitter"], actor="operations")
         assert authority_fault(tx, tenant=TENANT, caller=CALLER) is None
         assert [row["grant_no"] for row in list_grants(tx, tenant=TENANT)] == [1, 2]
         assert list_grants(tx, tenant="globex") == []

@@ -17,8 +17,8 @@ from receipt_pipeline.ledger.investigations import is_owned, resolve_investigati
 from receipt_pipeline.ledger.legacy_jobs import (
     ImportOutcome,
     count_legacy_jobs,
+    read_import_investigation,
     read_legacy_job,
-    read_question,
     record_legacy_job,
     undecided_legacy_jobs,
 )
@@ -54,7 +54,7 @@ def take(
 ) -> tuple[str, ImportOutcome]:
     """Take one row over in a transaction of its own."""
     with ledger.transaction() as tx:
-        return record_legacy_job(tx, job, tenant=tenant, origin=origin, by="kim", limits=LIMITS)
+        return record_legacy_job(tx, job, tenant=tenant, origin=origin, actor="kim", limits=LIMITS)
 
 
 @pytest.mark.requirement("R150")
@@ -77,7 +77,7 @@ def test_a_job_that_had_not_ended_is_an_owned_and_dated_question(ledger: Ledger)
         assert is_owned(question, now=tx.now(), principals=LIMITS.staffing.principals)
         assert undecided_legacy_jobs(tx, TENANT) == [job_id]
         row = read_legacy_job(tx, job_id, tenant=TENANT)
-        document = legacy_job_document(row, read_question(tx, row))
+        document = legacy_job_document(row, read_import_investigation(tx, row))
     assert (row["reason_code"], row["investigation_id"]) == (
         "IMPORT.OPEN_THERE.v1",
         question["investigation_id"],
@@ -111,7 +111,7 @@ def test_a_persons_answer_stands_when_the_final_row_comes_later(ledger: Ledger) 
     job_id, _ = take(ledger, RUNNING)
     [question] = all_rows(ledger, investigations)
     with ledger.transaction() as tx:
-        resolve_investigation(tx, question["investigation_id"], resolution="given up", by="ops")
+        resolve_investigation(tx, question["investigation_id"], resolution="given up", actor="ops")
         assert undecided_legacy_jobs(tx, TENANT) == []
     assert take(ledger, DONE) == (job_id, ImportOutcome.ENDED)
     assert [row["resolution"] for row in all_rows(ledger, investigations)] == ["given up"]

@@ -18,7 +18,7 @@ from receipt_pipeline.core.reasons import (
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import resolve_investigation
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import AttemptKind, ClaimedJob, ClaimRefused, claim_job
 from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, yield_job
 from receipt_pipeline.ledger.jobs.finalize import close_without_result
@@ -43,14 +43,14 @@ TRANSIENT = ENGINE_OCR_UNAVAILABLE
 def begin(ledger: Ledger, job: ClaimedJob, ordinal: int) -> None:
     """Mark an item as begun."""
     with ledger.transaction() as tx:
-        assert pass_boundary(tx, job.token, finished=None, next_ordinal=ordinal, limits=LIMITS).begun
+        assert write_checkpoint(tx, job.token, finished=None, next_ordinal=ordinal, limits=LIMITS).begun
 
 
 def finish(ledger: Ledger, job: ClaimedJob, ordinal: int, following: int | None) -> None:
     """Commit an item and begin the next."""
     done = FinishedItem(ordinal=ordinal, outcome=builders.an_outcome(), invocations=1)
     with ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=done, next_ordinal=following, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=done, next_ordinal=following, limits=LIMITS)
 
 
 def fail(
@@ -304,7 +304,7 @@ def test_an_isolated_item_is_owned_even_when_an_earlier_question_was_settled(
         [question] = open_questions(ledger, job.token.job_id)
         assert question["evidence"]["item_ids"] == [f"r-00{ordinal + 1}"]
         with ledger.transaction() as tx:
-            resolve_investigation(tx, question["investigation_id"], resolution="seen", by="kim")
+            resolve_investigation(tx, question["investigation_id"], resolution="seen", actor="kim")
     begin(ledger, job, 2)
     finish(ledger, job, 2, None)
     builders.publish(ledger, job)

@@ -12,7 +12,7 @@ from receipt_pipeline.core.lifecycle import CloseCause
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.core.status_document import discovered_progress
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, renew_lease
 from receipt_pipeline.ledger.jobs.expire import overrun_job, overrunning_jobs
 from receipt_pipeline.ledger.jobs.failures import lose_lease
@@ -50,8 +50,8 @@ def a_half_done_job(ledger: Ledger) -> ClaimedJob:
     job = builders.a_claimed_job(ledger, items=3, limits=LimitsRequest(processing_timeout_s=TIMEOUT_S))
     done = FinishedItem(ordinal=0, outcome=builders.an_outcome(), invocations=1)
     with ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
-        pass_boundary(tx, job.token, finished=done, next_ordinal=1, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=done, next_ordinal=1, limits=LIMITS)
     return job
 
 
@@ -125,7 +125,7 @@ def test_counters_that_move_without_a_checkpoint_are_explained_by_their_reason(
     job = a_half_done_job(ledger)
     clock.advance(TIMEOUT_S + LIMITS.work.overrun_grace_s)
     with ledger.transaction() as tx:
-        [seen] = overrunning_jobs(tx, grace_s=LIMITS.work.overrun_grace_s, at_most=1)
+        [seen] = overrunning_jobs(tx, grace_s=LIMITS.work.overrun_grace_s, limit=1)
         assert overrun_job(
             tx,
             job_id=seen["job_id"],

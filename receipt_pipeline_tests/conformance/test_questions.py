@@ -19,14 +19,14 @@ from receipt_pipeline.ledger.investigations import (
     open_investigation,
     resolve_investigation,
 )
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, ClaimRefused, claim_job
 from receipt_pipeline.ledger.jobs.failures import lose_lease
 from receipt_pipeline.ledger.jobs.quarantine import (
     competing_digests,
     hold_divergent,
     open_quarantines,
-    record_refused_write,
+    record_rejected_write,
 )
 from receipt_pipeline.ledger.schema.effects import investigations, quarantine, review_tasks
 from receipt_pipeline.ledger.schema.jobs import events
@@ -90,7 +90,7 @@ def test_a_question_is_asked_once_and_again_only_on_new_evidence(ledger: Ledger)
     assert ask(ledger, "key") == first
     assert ask(ledger, "key", again="second") == first, "it is still open"
     with ledger.transaction() as tx:
-        resolve_investigation(tx, first, resolution="restored", by="kim")
+        resolve_investigation(tx, first, resolution="restored", actor="kim")
     assert ask(ledger, "key") == first, "a settled question is not reopened"
     second = ask(ledger, "key", again="second")
     assert second != first
@@ -104,13 +104,13 @@ def test_a_question_is_asked_once_and_again_only_on_new_evidence(ledger: Ledger)
 def test_a_question_is_given_only_to_an_active_principal(ledger: Ledger) -> None:
     asked = ask(ledger, "key")
     with pytest.raises(InputRefused) as refused, ledger.transaction() as tx:
-        assign_investigation(tx, asked, owner="stranger", by="kim", limits=LIMITS)
+        assign_investigation(tx, asked, owner="stranger", actor="kim", limits=LIMITS)
     assert refused.value.reason.code == "INVESTIGATION.OWNER_INACTIVE.v1"
     with ledger.transaction() as tx:
-        assign_investigation(tx, asked, owner="operations-lead", by="kim", limits=LIMITS)
+        assign_investigation(tx, asked, owner="operations-lead", actor="kim", limits=LIMITS)
     assert question(ledger, asked)["owner"] == "operations-lead"
     with pytest.raises(NotFound) as missing, ledger.transaction() as tx:
-        assign_investigation(tx, "inv_unknown", owner="operations", by="kim", limits=LIMITS)
+        assign_investigation(tx, "inv_unknown", owner="operations", actor="kim", limits=LIMITS)
     assert missing.value.reason.code == "NOT_FOUND.v1"
     assert [row["kind"] for row in all_rows(ledger, events)] == [
         "investigation_opened",
@@ -122,15 +122,15 @@ def test_a_resolution_is_recorded_once_and_stands(ledger: Ledger, clock: FakeClo
     asked = ask(ledger, "key")
     for _ in range(2):
         with ledger.transaction() as tx:
-            resolve_investigation(tx, asked, resolution="restored", by="kim")
+            resolve_investigation(tx, asked, resolution="restored", actor="kim")
     row = question(ledger, asked)
     assert (row["state"], row["resolution"], row["resolved_by"]) == ("resolved", "restored", "kim")
     assert row["resolved_at"] == clock.now()
     with pytest.raises(NotAllowed) as caught, ledger.transaction() as tx:
-        resolve_investigation(tx, asked, resolution="lost", by="robin")
+        resolve_investigation(tx, asked, resolution="lost", actor="robin")
     assert caught.value.reason.code == "INVESTIGATION.CLOSED.v1"
     with pytest.raises(NotAllowed), ledger.transaction() as tx:
-        assign_investigation(tx, asked, owner="operations", by="kim", limits=LIMITS)
+        assign_investigation(tx, asked, owner="operations", actor="kim", limits=LIMITS)
     assert question(ledger, asked) == row
 
 
@@ -155,7 +155,7 @@ def a_job_after_takeover(ledger: Ledger, clock: FakeClock) -> tuple[ClaimedJob, 
 def refuse(ledger: Ledger, job: ClaimedJob, *, ordinal: int | None, digest: str) -> None:
     """Keep a stale worker's refused write."""
     with ledger.transaction() as tx:
-        record_refused_write(tx, job.token, write_kind="checkpoint", ordinal=ordinal, digest=digest)
+        record_rejected_write(tx, job.token, write_kind="checkpoint", ordinal=ordinal, digest=digest)
 
 
 @pytest.mark.requirement("R085")
@@ -166,7 +166,7 @@ def test_an_outcome_that_differs_from_a_refused_one_holds_the_job_before_its_end
     refuse(ledger, stale, ordinal=0, digest=OTHER)
     done = FinishedItem(ordinal=0, outcome=builders.an_outcome(), invocations=1)
     with ledger.transaction() as tx:
-        boundary = pass_boundary(tx, present.token, finished=done, next_ordinal=1, limits=LIMITS)
+        boundary = write_checkpoint(tx, present.token, finished=done, next_ordinal=1, limits=LIMITS)
     assert (boundary.held, boundary.begun) == (True, False)
     row = job_row(ledger, present.token.job_id)
     assert (row["state"], row["phase"], row["lease_owner"]) == ("running", "quarantined", None)
@@ -248,4 +248,4 @@ def decide(ledger: Ledger, held: dict[str, object]) -> None:
     job_id = str(held["job_id"])
     digest = job_row(ledger, job_id)["result_digest"]
     with ledger.transaction() as tx:
-        keep_output(tx, job_id=job_id, digest=digest, by="kim", limits=LIMITS)
+        keep_output(tx, job_id=job_id, digest=digest, actor="kim", limits=LIMITS)

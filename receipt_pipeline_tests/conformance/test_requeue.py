@@ -14,12 +14,12 @@ from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.invariants.work import attempts_beyond_budget
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import Requeued, renew_lease, requeue_job
 from receipt_pipeline.ledger.jobs.failures import fail_attempt
 from receipt_pipeline.ledger.jobs.finalize import commit_result
 from receipt_pipeline.ledger.jobs.publication import record_intent
-from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
+from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
     assert_invariants,
@@ -37,7 +37,7 @@ OPERATOR = "operations"
 def requeue(ledger: Ledger, job_id: str) -> Requeued:
     """Requeue a job as an operator would."""
     with ledger.transaction() as tx:
-        return requeue_job(tx, job_id=job_id, by=OPERATOR)
+        return requeue_job(tx, job_id=job_id, actor=OPERATOR)
 
 
 @pytest.mark.requirement("R070")
@@ -46,8 +46,8 @@ def test_a_requeued_job_cannot_be_written_by_the_worker_that_held_it(ledger: Led
     job_id = old.token.job_id
     done = FinishedItem(ordinal=0, outcome=builders.an_outcome(), invocations=1)
     with ledger.transaction() as tx:
-        pass_boundary(tx, old.token, finished=None, next_ordinal=0, limits=LIMITS)
-        pass_boundary(tx, old.token, finished=done, next_ordinal=1, limits=LIMITS)
+        write_checkpoint(tx, old.token, finished=None, next_ordinal=0, limits=LIMITS)
+        write_checkpoint(tx, old.token, finished=done, next_ordinal=1, limits=LIMITS)
 
     did = requeue(ledger, job_id)
 
@@ -58,7 +58,7 @@ def test_a_requeued_job_cannot_be_written_by_the_worker_that_held_it(ledger: Led
     with ledger.transaction() as tx:
         assert not renew_lease(tx, old.token, lease_ttl_s=LIMITS.work.lease_ttl_s)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
-        pass_boundary(tx, old.token, finished=late, next_ordinal=None, limits=LIMITS)
+        write_checkpoint(tx, old.token, finished=late, next_ordinal=None, limits=LIMITS)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
         record_intent(tx, old.token, key=result.key, digest=result.digest, size_bytes=6, limits=LIMITS)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
@@ -69,10 +69,10 @@ def test_a_requeued_job_cannot_be_written_by_the_worker_that_held_it(ledger: Led
     assert new.token.lease_epoch > old.token.lease_epoch
     assert [item["item_class"] for item in new.items] == ["classified", None]
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
-        pass_boundary(tx, old.token, finished=late, next_ordinal=None, limits=LIMITS)
+        write_checkpoint(tx, old.token, finished=late, next_ordinal=None, limits=LIMITS)
     with ledger.transaction() as tx:
-        pass_boundary(tx, new.token, finished=None, next_ordinal=1, limits=LIMITS)
-        pass_boundary(tx, new.token, finished=late, next_ordinal=None, limits=LIMITS)
+        write_checkpoint(tx, new.token, finished=None, next_ordinal=1, limits=LIMITS)
+        write_checkpoint(tx, new.token, finished=late, next_ordinal=None, limits=LIMITS)
     builders.publish(ledger, new)
     assert attempt_outcomes(ledger, job_id) == ["requeued", "committed"]
     assert event_kinds(ledger, job_id).count("requeued") == 1
@@ -136,10 +136,10 @@ def a_quarantined_job(ledger: Ledger) -> str:
     """Return a job whose outputs diverge."""
     job = builders.a_claimed_job(ledger)
     with ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
-        record_refused_write(tx, job.token, write_kind="checkpoint", ordinal=0, digest="sha256:other")
+        write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
+        record_rejected_write(tx, job.token, write_kind="checkpoint", ordinal=0, digest="sha256:other")
         done = FinishedItem(ordinal=0, outcome=builders.an_outcome(), invocations=1)
-        assert pass_boundary(tx, job.token, finished=done, next_ordinal=None, limits=LIMITS).held
+        assert write_checkpoint(tx, job.token, finished=done, next_ordinal=None, limits=LIMITS).held
     return job.token.job_id
 
 

@@ -201,7 +201,7 @@ def test_a_retry_holds_its_caller_to_the_quota_and_joining_costs_nothing(desk: D
 
     def allow(items: int) -> None:
         with ledger.transaction() as tx:
-            put_submitter(tx, tenant=KIM.tenant, caller=KIM.caller, quota_items=items, by="operations")
+            put_submitter(tx, tenant=KIM.tenant, caller=KIM.caller, quota_items=items, actor="operations")
 
     desk.house.bench.accept(key="open already")
     allow(1)
@@ -239,7 +239,7 @@ def test_a_grant_that_has_expired_is_refused_by_name_until_it_is_renewed(
 ) -> None:
     parent_id = desk.a_partial_job()
     with desk.intake.ledger.transaction() as tx:
-        give_grant(tx, tenant=TENANT, caller=CALLER, roles=["submitter"], by="operations", lasts_s=60)
+        give_grant(tx, tenant=TENANT, caller=CALLER, roles=["submitter"], actor="operations", lasts_s=60)
     clock.advance(60)
     before = desk.kept(parent_id)
     with pytest.raises(NotAllowed) as refused:
@@ -247,7 +247,7 @@ def test_a_grant_that_has_expired_is_refused_by_name_until_it_is_renewed(
     assert refused.value.reason.code == "AUTHORITY.EXPIRED.v1"
     assert desk.kept(parent_id) == before
     with desk.intake.ledger.transaction() as tx:
-        give_grant(tx, tenant=TENANT, caller=CALLER, roles=["submitter"], by="operations", lasts_s=60)
+        give_grant(tx, tenant=TENANT, caller=CALLER, roles=["submitter"], actor="operations", lasts_s=60)
     assert not desk.retry(parent_id)["replayed"]
 
 
@@ -255,7 +255,7 @@ def test_a_grant_that_has_expired_is_refused_by_name_until_it_is_renewed(
 def test_a_revoked_caller_is_denied_by_name_and_the_denominator_stays(desk: Desk) -> None:
     parent_id = desk.a_partial_job()
     with desk.intake.ledger.transaction() as tx:
-        revoke_grant(tx, tenant=TENANT, caller=CALLER, by="operations")
+        revoke_grant(tx, tenant=TENANT, caller=CALLER, actor="operations")
     with pytest.raises(NotAllowed) as refused:
         desk.retry(parent_id)
     assert refused.value.reason.code == "AUTHORITY.REVOKED.v1"

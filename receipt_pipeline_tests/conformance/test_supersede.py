@@ -12,7 +12,7 @@ from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.supersede import supersede_by_job, supersede_by_manifest
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob
 from receipt_pipeline.ledger.schema.jobs import events, jobs
 from receipt_pipeline.ledger.status import read_status
@@ -49,8 +49,8 @@ def a_half_done_job(ledger: Ledger) -> ClaimedJob:
     job = builders.a_claimed_job(ledger, items=3)
     done = FinishedItem(ordinal=0, outcome=builders.an_outcome(), invocations=1)
     with ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
-        pass_boundary(tx, job.token, finished=done, next_ordinal=1, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=done, next_ordinal=1, limits=LIMITS)
     return job
 
 
@@ -83,7 +83,7 @@ def test_a_manifest_that_replaces_a_job_is_accepted_in_its_lineage_and_both_name
     [told] = [row["data"] for row in all_rows(ledger, events, new_id) if row["kind"] == "supersedes"]
     assert told == {"replaced": old_id, "abandoned": ["r-002", "r-003"], "by": builders.CALLER}
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
-        pass_boundary(tx, old.token, finished=None, next_ordinal=1, limits=LIMITS)
+        write_checkpoint(tx, old.token, finished=None, next_ordinal=1, limits=LIMITS)
     assert_invariants(ledger, LIMITS)
 
 

@@ -88,7 +88,7 @@ APPLY: dict[JobEvent, Callable[[LedgerTransaction, dict[str, Any]], Any]] = {
     JobEvent.HOLD: lambda tx, job: hold_unknown_effect(tx, job, limits=LIMITS),
     JobEvent.COMMIT_RESULT: commit_another_result,
     JobEvent.CLOSE_FAILED: lambda tx, job: close_without_result(tx, token_of(job), limits=LIMITS),
-    JobEvent.REQUEUE: lambda tx, job: requeue_job(tx, job_id=job["job_id"], by="operations"),
+    JobEvent.REQUEUE: lambda tx, job: requeue_job(tx, job_id=job["job_id"], actor="operations"),
     JobEvent.CANCEL: lambda tx, job: cancel_job(tx, job_id=job["job_id"], limits=LIMITS),
 }
 OUTSIDE = [pair for pair in itertools.product(JobState, JobEvent) if pair not in JOB_TRANSITIONS]

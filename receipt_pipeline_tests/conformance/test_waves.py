@@ -18,13 +18,13 @@ from receipt_pipeline.ledger.jobs.expire import overrun_job
 from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, yield_job
 from receipt_pipeline.ledger.jobs.waves import (
     Wave,
-    beat_wave,
     close_silent_waves,
     close_wave,
     count_ready_items,
     mark_incapable,
     open_waves,
     register_worker,
+    renew_wave,
     reserve_wave,
     wave_jobs,
 )
@@ -127,7 +127,7 @@ def test_a_wave_whose_run_is_slow_to_start_keeps_its_jobs_until_it_is_given_up(
     clock.advance(LIMITS.work.wave_start_s - 1)
     with ledger.transaction() as tx:
         assert close_silent_waves(tx, limits=LIMITS) == []
-        assert beat_wave(tx, slow.wave_id, run_id="late, but in time")
+        assert renew_wave(tx, slow.wave_id, run_id="late, but in time")
         assert [row["job_id"] for row in wave_jobs(tx, slow.wave_id)] == [job_id]
     clock.advance(LIMITS.work.wave_ttl_s)
     with ledger.transaction() as tx:
@@ -140,14 +140,14 @@ def test_a_silent_wave_frees_its_jobs_and_a_beating_one_keeps_them(ledger: Ledge
     assert wave is not None
     clock.advance(LIMITS.work.wave_ttl_s - 1)
     with ledger.transaction() as tx:
-        assert beat_wave(tx, wave.wave_id, run_id="run-1")
+        assert renew_wave(tx, wave.wave_id, run_id="run-1")
     clock.advance(LIMITS.work.wave_ttl_s - 1)
     with ledger.transaction() as tx:
         assert close_silent_waves(tx, limits=LIMITS) == []
     clock.advance(1)
     with ledger.transaction() as tx:
         assert close_silent_waves(tx, limits=LIMITS) == [wave.wave_id]
-        assert not beat_wave(tx, wave.wave_id, run_id="run-1"), "its run should end"
+        assert not renew_wave(tx, wave.wave_id, run_id="run-1"), "its run should end"
         assert close_silent_waves(tx, limits=LIMITS) == []
     again = reserve(ledger)
     assert reserved(ledger, again) == listed

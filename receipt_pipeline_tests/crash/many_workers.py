@@ -138,15 +138,15 @@ def work_shift(shift: Shift) -> None:
         limits=LIMITS,
         owner=shift.owner,
         run_id=f"run-{shift.owner}",
-        start_beating=no_heartbeat if shift.heartless else None,
+        start_heartbeat=no_heartbeat if shift.heartless else None,
     )
     while not (shift.folder / "stop").exists():
         try:
             if not _work_wave(worker):
                 time.sleep(0.1)
             if habits.random() < 0.25:
-                deliver(effects, at_most=EFFECTS_A_PASS, time_bound_s=2.0)
-                consume_due(effects, at_most=EFFECTS_A_PASS, time_bound_s=2.0)
+                deliver(effects, limit=EFFECTS_A_PASS, time_bound_s=2.0)
+                consume_due(effects, limit=EFFECTS_A_PASS, time_bound_s=2.0)
             if habits.random() < 0.25:
                 reconcile_ledger(reconciler)
         except PipelineError as error:
@@ -259,7 +259,7 @@ class Crew:
                 self._signal(name, signal.SIGCONT)
                 del self._asleep[name]
 
-    def cut_connections(self, *, at_most: int = 3) -> None:
+    def cut_connections(self, *, limit: int = 3) -> None:
         """Let the server end some connections of its own accord."""
         query = (
             "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity"
@@ -267,7 +267,7 @@ class Crew:
             " ORDER BY random() LIMIT %s) AS chosen"
         )
         with psycopg.connect(driver_address(self.ledger_url), autocommit=True) as connection:
-            self.cuts += len(connection.execute(query, (at_most,)).fetchall())
+            self.cuts += len(connection.execute(query, (limit,)).fetchall())
 
     def restart_server(self) -> None:
         """Crash the server and start it again; no worker is told."""

@@ -84,8 +84,8 @@ def settle(ledger: Ledger, folder: Path) -> None:
     sender, reconciler = services_of(ledger, folder)
     for _ in range(2):
         reconcile(reconciler)
-        deliver(sender, at_most=EFFECTS_A_PASS, time_bound_s=600)
-        consume_due(sender, at_most=EFFECTS_A_PASS, time_bound_s=600)
+        deliver(sender, limit=EFFECTS_A_PASS, time_bound_s=600)
+        consume_due(sender, limit=EFFECTS_A_PASS, time_bound_s=600)
 
 
 @pytest.mark.requirement("R098")

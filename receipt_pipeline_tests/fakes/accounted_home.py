@@ -47,8 +47,8 @@ def an_outcome_of(total_minor: int | None, currency: str | None = "EUR") -> Item
 
 def round_of_effects(services: EffectServices) -> None:
     """Deliver and consume once."""
-    deliver(services, at_most=100, time_bound_s=60)
-    consume_due(services, at_most=100, time_bound_s=60)
+    deliver(services, limit=100, time_bound_s=60)
+    consume_due(services, limit=100, time_bound_s=60)
 
 
 def a_retried_success(services: EffectServices, clock: FakeClock) -> str:

@@ -15,7 +15,7 @@ from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.ledger.jobs.cancel import cancel_job, supersede_job
 from receipt_pipeline.ledger.jobs.failures import close_for_identity
-from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
+from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
 from receipt_pipeline.reconciliation.repair import reconcile_ledger
 from receipt_pipeline.reconciliation.retention import expire_results
@@ -111,7 +111,7 @@ def _held(house: ReconcileBench) -> dict[str, str]:
     for job_id in (closed, withdrawn):
         _refuse_other(house, job_id)
     reconcile_ledger(house.services)
-    resolve_quarantine(house.services, job_id=withdrawn, by="kim", withdraw=True, note="neither is right")
+    resolve_quarantine(house.services, job_id=withdrawn, actor="kim", withdraw=True, note="neither is right")
     unknown = house.bench.accept(key="unknown", limits=LimitsRequest(max_attempts=1))
     house.bench.objects.put_faults = deque([PutFault.ANSWER_LOST])
     house.bench.objects.blind_lookups = 1
@@ -121,7 +121,7 @@ def _held(house: ReconcileBench) -> dict[str, str]:
 
 def _refuse_other(house: ReconcileBench, job_id: str) -> None:
     with house.ledger.transaction() as tx:
-        record_refused_write(tx, FencingToken(job_id, 0), write_kind="checkpoint", ordinal=0, digest=OTHER)
+        record_rejected_write(tx, FencingToken(job_id, 0), write_kind="checkpoint", ordinal=0, digest=OTHER)
 
 
 def _objects_in_trouble(house: ReconcileBench) -> dict[str, str]:

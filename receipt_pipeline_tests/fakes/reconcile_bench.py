@@ -19,7 +19,7 @@ from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.invariants.invariant import CheckOutcome
-from receipt_pipeline.ledger.jobs.checkpoint import pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import write_checkpoint
 from receipt_pipeline.ledger.jobs.failures import fail_attempt
 from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.ledger.schema.jobs import jobs, metadata
@@ -81,8 +81,8 @@ class ReconcileBench:
 
     def settle_effects(self) -> None:
         """Deliver and consume everything that is due."""
-        deliver(self.effects, at_most=100, time_bound_s=30)
-        consume_due(self.effects, at_most=100, time_bound_s=30)
+        deliver(self.effects, limit=100, time_bound_s=30)
+        consume_due(self.effects, limit=100, time_bound_s=30)
 
     def check(self, name: str) -> CheckOutcome:
         """Run one check."""
@@ -144,7 +144,7 @@ class ReconcileBench:
         for number in range(times):
             job = claimed(self.ledger, job_id, owner=f"worker-{number}", limits=self.limits)
             with self.ledger.transaction() as tx:
-                pass_boundary(tx, job.token, finished=None, next_ordinal=0, limits=self.limits)
+                write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=self.limits)
             with self.ledger.transaction() as tx:
                 fail_attempt(
                     tx,

@@ -17,7 +17,7 @@ from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.ledger.schema import jobs as tables
 from receipt_pipeline.objects.store import scan_key
-from receipt_pipeline.worker.context import Classifier, JobLine
+from receipt_pipeline.worker.context import Classifier, JobResult
 from receipt_pipeline.worker.loop import Worker, work_group
 from receipt_pipeline_tests.builders import RELEASE, TENANT, a_request, an_accepted_job, approve
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
@@ -100,7 +100,7 @@ class WorkerBench:
         """Return the scripted chain, whatever the pins."""
         return self.chain
 
-    def work(self, *job_ids: str, worker: Worker | None = None, wave_id: str = "") -> list[JobLine]:
+    def work(self, *job_ids: str, worker: Worker | None = None, wave_id: str = "") -> list[JobResult]:
         """Let a worker work the jobs as one group."""
         return work_group(worker or self.worker(), wave_id=wave_id, job_ids=job_ids)
 

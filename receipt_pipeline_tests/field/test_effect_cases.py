@@ -30,7 +30,7 @@ from receipt_pipeline.effects.consume import consume_due, receive_event
 from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.schema.effects import consumed, investigations, quarantine, review_tasks
 from receipt_pipeline.reconciliation.checks import CHECKS
@@ -126,8 +126,8 @@ def accept_all(services: EffectServices, requests: list[JobRequest]) -> list[str
 
 def a_round(services: EffectServices) -> None:
     """Deliver and consume once."""
-    deliver(services, at_most=100, time_bound_s=60)
-    consume_due(services, at_most=100, time_bound_s=60)
+    deliver(services, limit=100, time_bound_s=60)
+    consume_due(services, limit=100, time_bound_s=60)
 
 
 def tasks_by_job(services: EffectServices) -> dict[str, int]:
@@ -269,12 +269,12 @@ def work_off_at_once(services: EffectServices, job_id: str, amounts: list[tuple[
     """Class every item of a job with its amount, all checkpoints in one transaction."""
     job = claimed(services.ledger, job_id)
     with services.ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
+        write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
         for ordinal, (amount, currency) in enumerate(amounts):
             following = ordinal + 1 if ordinal + 1 < len(amounts) else None
             outcome = an_outcome_of(int(amount * 100), currency)
             finished = FinishedItem(ordinal=ordinal, outcome=outcome, invocations=1)
-            pass_boundary(tx, job.token, finished=finished, next_ordinal=following, limits=LIMITS)
+            write_checkpoint(tx, job.token, finished=finished, next_ordinal=following, limits=LIMITS)
 
 
 def deliveries_of(folder: Path) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.reasons import RESULT_MISSING
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
-from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
+from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline_tests.builders import claimed
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, job_of
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
@@ -161,7 +161,7 @@ def _task_doubled(home: OpenedHome) -> Broken:
 def _late_write_of_other_output(home: OpenedHome) -> Broken:
     job = job_of(home.bench, "one")
     with home.services.ledger.transaction() as tx:
-        record_refused_write(
+        record_rejected_write(
             tx,
             FencingToken(job["job_id"], 0),
             write_kind="checkpoint",

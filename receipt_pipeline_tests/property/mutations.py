@@ -103,7 +103,7 @@ def write_late(attempt: Any) -> None:
 MUTATIONS = (
     Mutation(
         "a checkpoint of a worker that lost its lease is accepted",
-        ((checkpoint.pass_boundary, (("_OWN_JOB", "careless"),)),),
+        ((checkpoint.write_checkpoint, (("_OWN_JOB", "careless"),)),),
         seed=4,
         names=(("careless", careless(checkpoint._OWN_JOB, "jobs.lease_epoch = :of_epoch")),),
     ),
@@ -161,7 +161,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an item that is lost is not counted, and its job bounces for ever",
-        ((failures._charge_item, (('losses = item["losses"] + 1', 'losses = item["losses"]'),)),),
+        ((failures._count_item_failure, (('losses = item["losses"] + 1', 'losses = item["losses"]'),)),),
         seed=1,
     ),
     Mutation(
@@ -213,7 +213,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a job is settled while a required effect is missing",
-        ((finalize.settle_if_done, (('tx.row(_MISSING, {"of_job": job_id}) is not None', "False"),)),),
+        ((finalize.finish_job_if_done, (('tx.row(_MISSING, {"of_job": job_id}) is not None', "False"),)),),
         seed=1,
     ),
     Mutation(

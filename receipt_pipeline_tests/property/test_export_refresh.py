@@ -26,7 +26,7 @@ from receipt_pipeline.ledger.invariants.alerts import AlertFinding
 from receipt_pipeline.ledger.investigations import InvestigationKind
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.expire import expire_job
-from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
+from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.ledger.submissions import SubmissionState, finish_submission, open_submission
 from receipt_pipeline_tests.builders import (
@@ -144,7 +144,7 @@ class History:
         """Refuse a late write."""
         if job := self.a_job("running", "succeeded"):
             with self.services.ledger.transaction() as tx:
-                record_refused_write(
+                record_rejected_write(
                     tx, FencingToken(job["job_id"], 0), write_kind="checkpoint", ordinal=0, digest="d"
                 )
 

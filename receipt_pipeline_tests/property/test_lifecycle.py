@@ -24,12 +24,12 @@ from receipt_pipeline.core.reasons import (
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction, open_ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import AttemptKind, ClaimedJob, claim_job, renew_lease
 from receipt_pipeline.ledger.jobs.expire import expire_job, overrun_job
 from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, release_held, yield_job
 from receipt_pipeline.ledger.jobs.finalize import close_without_result
-from receipt_pipeline.ledger.jobs.publication import overtake_own_items
+from receipt_pipeline.ledger.jobs.publication import close_own_overdue_items
 from receipt_pipeline.ledger.schema.jobs import items
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
@@ -153,11 +153,11 @@ class AnyOrder:
         outcome = OUTCOMES[variant % len(OUTCOMES)]
         finished = FinishedItem(ordinal=begun[0], outcome=outcome, invocations=1) if begun else None
         with self.ledger.transaction() as tx:
-            boundary = pass_boundary(
+            boundary = write_checkpoint(
                 tx, token, finished=finished, next_ordinal=waiting[0] if waiting else None, limits=LIMITS
             )
-            if boundary.overtaken_by is not None:
-                overtake_own_items(tx, token, cause=boundary.overtaken_by)
+            if boundary.limit_reached is not None:
+                close_own_overdue_items(tx, token, cause=boundary.limit_reached)
 
     def close(self, _variant: int) -> None:
         """Let a holder that has nothing open publish, or record that it has nothing to publish."""
@@ -258,7 +258,7 @@ class AnyOrder:
 
 def _boundary(tx: LedgerTransaction, token: FencingToken) -> None:
     done = FinishedItem(ordinal=0, outcome=builders.an_outcome(total_minor=1), invocations=1)
-    pass_boundary(tx, token, finished=done, next_ordinal=None, limits=LIMITS)
+    write_checkpoint(tx, token, finished=done, next_ordinal=None, limits=LIMITS)
 
 
 def _yield(tx: LedgerTransaction, token: FencingToken) -> None:

@@ -89,7 +89,7 @@ def test_the_answer_says_where_to_ask_and_nothing_of_a_result(
     )
 
     def tell(job_id: str) -> None:
-        send_status_documents(effects, at_most=1, job_id=job_id)
+        send_status_documents(effects, limit=1, job_id=job_id)
 
     answer = hand_in(dataclasses.replace(intake, after_accept=tell), job_document(folder), folder)
     document = answer.as_document()

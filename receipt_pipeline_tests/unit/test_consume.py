@@ -60,12 +60,12 @@ def services(ledger: Ledger, tmp_path: Path) -> EffectServices:
 
 def consume(services: EffectServices, **given: Any) -> dict[str, int]:
     """Consume once and return the outcomes by count."""
-    return dict(consume_due(services, at_most=given.pop("at_most", 10), time_bound_s=60, **given).outcomes)
+    return dict(consume_due(services, limit=given.pop("limit", 10), time_bound_s=60, **given).outcomes)
 
 
 def send(services: EffectServices) -> None:
     """Deliver once."""
-    deliver(services, at_most=10, time_bound_s=60)
+    deliver(services, limit=10, time_bound_s=60)
 
 
 def tasks(services: EffectServices) -> list[dict[str, Any]]:
@@ -174,9 +174,9 @@ def test_results_that_stay_unreadable_do_not_keep_others_waiting(
         job = a_stored_success(services)
         services.objects.delete(job["result_key"])
         clock.advance(1)
-    consume(services, at_most=3)
+    consume(services, limit=3)
     a_stored_success(services)
-    assert consume(services, at_most=1) == {"acted": 1}
+    assert consume(services, limit=1) == {"acted": 1}
 
 
 @pytest.mark.requirement("R085")

@@ -28,9 +28,9 @@ from receipt_pipeline_tests.fakes.scripted_channel import ScriptedChannel, Sende
 NOTIFICATION_EFFECT = select(effects.c.state).where(effects.c.kind == EffectKind.NOTIFICATION)
 
 
-def a_pass(services: EffectServices, *, at_most: int = 10, time_bound_s: float = 60.0) -> DeliverySummary:
+def a_pass(services: EffectServices, *, limit: int = 10, time_bound_s: float = 60.0) -> DeliverySummary:
     """Deliver once."""
-    return deliver(services, at_most=at_most, time_bound_s=time_bound_s)
+    return deliver(services, limit=limit, time_bound_s=time_bound_s)
 
 
 def a_message(send_no: int = 1, *, tenant: str = "acme") -> OutgoingMessage:
@@ -138,7 +138,7 @@ def test_creation_delivery_consumption_and_settlement_are_separate_evidence(
     services = effects_home(ledger, tmp_path)
     job = a_stored_success(services)
     a_pass(services)
-    consume_due(services, at_most=10, time_bound_s=60)
+    consume_due(services, limit=10, time_bound_s=60)
     kinds = [
         row["kind"]
         for row in rows_of(

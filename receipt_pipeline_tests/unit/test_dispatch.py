@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.waves import beat_wave, close_wave, open_waves, wave_jobs
+from receipt_pipeline.ledger.jobs.waves import close_wave, open_waves, renew_wave, wave_jobs
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.worker.dispatch import Dispatched, dispatch_waves, plan_groups
 from receipt_pipeline_tests.builders import LIMITS, RELEASE, an_accepted_job, claimed
@@ -34,7 +34,7 @@ def start(ledger: Ledger, dispatched: Dispatched) -> None:
     """Let every wave's run begin."""
     for wave in dispatched.to_launch:
         with ledger.transaction() as tx:
-            assert beat_wave(tx, wave.wave_id, run_id="run")
+            assert renew_wave(tx, wave.wave_id, run_id="run")
 
 
 def test_nothing_ready_makes_no_wave(ledger: Ledger) -> None:

@@ -42,28 +42,28 @@ def test_the_status_location_resolves_right_after_acceptance_and_follows_the_job
     services: EffectServices,
 ) -> None:
     job = an_accepted_job(services.ledger)
-    assert send_status_documents(services, at_most=1, job_id=job["job_id"]) == 1
+    assert send_status_documents(services, limit=1, job_id=job["job_id"]) == 1
     first = shown(services, job)
     assert (first["job_id"], first["state"], first["result"]) == (job["job_id"], "accepted", None)
     work = claimed(services.ledger, job["job_id"])
     finish_items(services.ledger, work)
     publish(services.ledger, work)
-    assert send_status_documents(services, at_most=10) == 1
+    assert send_status_documents(services, limit=10) == 1
     assert shown(services, job)["state"] == "succeeded"
     assert shown(services, job)["seq"] == the_job(services, job["job_id"])["latest_seq"]
-    assert send_status_documents(services, at_most=10) == 0
+    assert send_status_documents(services, limit=10) == 0
 
 
 def test_a_deleted_document_comes_back_by_the_next_event_or_on_request(services: EffectServices) -> None:
     job = an_accepted_job(services.ledger)
-    send_status_documents(services, at_most=10)
+    send_status_documents(services, limit=10)
     path_of(services, job).unlink()
-    assert send_status_documents(services, at_most=10) == 0
-    assert restore_status_documents(services, at_most=10, recent_s=60) == 1
+    assert send_status_documents(services, limit=10) == 0
+    assert restore_status_documents(services, limit=10, recent_s=60) == 1
     assert shown(services, job)["state"] == "accepted"
     path_of(services, job).unlink()
     claimed(services.ledger, job["job_id"])
-    assert send_status_documents(services, at_most=10) == 1
+    assert send_status_documents(services, limit=10) == 1
     assert shown(services, job)["state"] == "running"
 
 
@@ -74,7 +74,7 @@ def test_documents_of_jobs_closed_long_ago_are_not_restored(
     clock.advance(3600)
     recent = a_stored_success(services)
     clock.advance(10)
-    assert restore_status_documents(services, at_most=10, recent_s=60) == 1
+    assert restore_status_documents(services, limit=10, recent_s=60) == 1
     assert (path_of(services, recent).exists(), path_of(services, old).exists()) == (True, False)
 
 
@@ -92,7 +92,7 @@ def test_a_job_that_moves_while_its_document_is_written_is_written_again(
                 append_event(tx, EventKind.REPLAYED, job_id=job["job_id"], tenant=job["tenant"])
 
     monkeypatch.setattr(status_documents, "write_whole", write_and_let_the_job_move)
-    send_status_documents(services, at_most=10)
+    send_status_documents(services, limit=10)
     assert moves == [0]
     assert shown(services, job)["seq"] == the_job(services, job["job_id"])["latest_seq"]
 
@@ -110,28 +110,28 @@ def test_a_job_that_never_rests_is_left_to_the_next_pass(
             append_event(tx, EventKind.REPLAYED, job_id=job["job_id"], tenant=job["tenant"])
 
     monkeypatch.setattr(status_documents, "write_whole", write_and_move)
-    send_status_documents(services, at_most=10)
+    send_status_documents(services, limit=10)
     assert len(writes) == status_documents.REWRITES_MAX
     with services.ledger.reading() as tx:
-        assert stale_status_jobs(tx, at_most=10) == [job["job_id"]]
+        assert stale_status_jobs(tx, limit=10) == [job["job_id"]]
 
 
 def test_a_document_that_cannot_be_written_keeps_no_other_from_it(services: EffectServices) -> None:
     first, second = (an_accepted_job(services.ledger) for _ in range(2))
     path_of(services, first).mkdir(parents=True)
     with pytest.raises(InputRefused, match=r"SETTING\.INVALID\.v1") as refused:
-        send_status_documents(services, at_most=10)
+        send_status_documents(services, limit=10)
     assert (refused.value.facts["path"], refused.value.facts["cause"]) == (
         str(path_of(services, first)),
         "EISDIR",
     )
     assert shown(services, second)["state"] == "accepted"
     path_of(services, first).rmdir()
-    assert send_status_documents(services, at_most=10) == 1
+    assert send_status_documents(services, limit=10) == 1
 
 
 def test_an_unknown_job_has_no_document(services: EffectServices) -> None:
-    assert send_status_documents(services, at_most=10, job_id="job_unknown") == 0
+    assert send_status_documents(services, limit=10, job_id="job_unknown") == 0
     assert not services.outbox_root.exists()
 
 

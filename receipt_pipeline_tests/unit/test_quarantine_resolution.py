@@ -24,7 +24,7 @@ from receipt_pipeline.effects.results import read_result
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import resolve_investigation
 from receipt_pipeline.ledger.jobs.publication import record_intent
-from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
+from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
 from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
@@ -46,7 +46,7 @@ def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
 def refuse_other(house: ReconcileBench, job_id: str, *, ordinal: int | None, digest: str = OTHER) -> None:
     """Record that a stale worker tried to write another outcome of an item, or another result."""
     with house.ledger.transaction() as tx:
-        record_refused_write(
+        record_rejected_write(
             tx,
             FencingToken(job_id, 0),
             write_kind="checkpoint" if ordinal is not None else "commit",
@@ -80,7 +80,7 @@ def refused(house: ReconcileBench, job_id: str) -> str:
 
 def decide(house: ReconcileBench, job_id: str, **decision: Any) -> None:
     """Record a decision as the operator kim."""
-    resolve_quarantine(house.services, job_id=job_id, by="kim", **decision)
+    resolve_quarantine(house.services, job_id=job_id, actor="kim", **decision)
 
 
 def assert_recorded_once(house: ReconcileBench, job_id: str, **decision: Any) -> None:
@@ -129,7 +129,7 @@ def test_a_held_result_whose_tasks_are_not_disputed_or_whose_question_is_closed_
 
     (question,) = house.questions()
     with house.ledger.transaction() as tx:
-        resolve_investigation(tx, question["investigation_id"], resolution="looked at it", by="kim")
+        resolve_investigation(tx, question["investigation_id"], resolution="looked at it", actor="kim")
     (row,) = assert_red(house, "no_divergent_result_served", job_id)
     assert row["fault"] == "question_closed"
     decide(house, job_id, withdraw=True)

@@ -102,7 +102,7 @@ def test_an_orphan_is_asked_about_until_it_is_removed_or_answered(house: Reconci
     (question,) = house.questions()
     assert question["subject"] == f"{key}#2"
     with house.ledger.transaction() as tx:
-        resolve_investigation(tx, question["investigation_id"], resolution="kept: a drill's", by="kim")
+        resolve_investigation(tx, question["investigation_id"], resolution="kept: a drill's", actor="kim")
     reconcile(house.services)
     assert house.check("no_object_without_success").passed
     assert house.questions() == []

@@ -14,7 +14,7 @@ from receipt_pipeline.core.limits import Staffing
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import renew_lease
 from receipt_pipeline.ledger.jobs.waves import register_worker, reserve_wave
 from receipt_pipeline.ledger.releases import retire_release
@@ -74,7 +74,7 @@ def test_an_expired_lease_is_charged_once_and_a_renewal_in_between_wins(house: R
 
     def renew() -> None:
         with house.ledger.transaction() as tx:
-            pass_boundary(tx, tokens[renewed], finished=None, next_ordinal=0, limits=house.limits)
+            write_checkpoint(tx, tokens[renewed], finished=None, next_ordinal=0, limits=house.limits)
 
     with ActingPlan({"takeover.before": renew}):
         assert reconcile_ledger(house.services).taken_over == (lost,)
@@ -89,10 +89,10 @@ def test_an_overrun_job_is_taken_away_and_closed_with_what_was_finished(house: R
     job_id = house.bench.accept(key="slow", items=3, limits=SHORT)
     job = claimed(house.ledger, job_id)
     with house.ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=None, next_ordinal=0, limits=house.limits)
+        write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=house.limits)
     finished = FinishedItem(ordinal=0, outcome=an_outcome(), invocations=1)
     with house.ledger.transaction() as tx:
-        pass_boundary(tx, job.token, finished=finished, next_ordinal=1, limits=house.limits)
+        write_checkpoint(tx, job.token, finished=finished, next_ordinal=1, limits=house.limits)
     house.clock.advance(100 + house.limits.work.overrun_grace_s)
     with house.ledger.transaction() as tx:
         assert renew_lease(tx, job.token, lease_ttl_s=house.limits.work.lease_ttl_s)

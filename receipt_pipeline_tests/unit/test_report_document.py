@@ -257,7 +257,7 @@ def test_a_result_that_is_gone_or_altered_is_named_until_it_is_back(
     question = a_question(services, kind, job["job_id"])
     assert report_document(accountant)["gate"] == "pass"
     with services.ledger.transaction() as tx:
-        resolve_investigation(tx, question, resolution="restored from the archive", by="operations")
+        resolve_investigation(tx, question, resolution="restored from the archive", actor="operations")
     document = look(ObjectOutcome.OK)
     assert (document["state"], document["gate"], document["verified_succeeded"]) == ("accounted", "pass", 1)
 

@@ -13,9 +13,9 @@ from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.reasons import RESULT_RETIRED
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.effects.results import read_result
-from receipt_pipeline.ledger.effects.objects import bury, hold_objects, refused_output_key
+from receipt_pipeline.ledger.effects.objects import bury, hold_objects, rejected_output_key
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
+from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline.reconciliation.retention import expire_diagnostics, expire_results
@@ -218,10 +218,10 @@ def test_what_a_stale_worker_carried_is_no_orphan_and_goes_with_the_payload(hous
     job = house.settled(key="stale", limits=LimitsRequest(result_retention_s=RETENTION_S))
     digest = house.bench.items(job["job_id"])[0]["outcome_digest"]
     with house.ledger.transaction() as tx:
-        record_refused_write(
+        record_rejected_write(
             tx, FencingToken(job["job_id"], 0), write_kind="checkpoint", ordinal=0, digest=digest
         )
-    key = refused_output_key(job_id=job["job_id"], ordinal=0, lease_epoch=0, digest=digest)
+    key = rejected_output_key(job_id=job["job_id"], ordinal=0, lease_epoch=0, digest=digest)
     house.store_at(key, b"what it carried", age_s=house.limits.retention.orphan_grace_s + 1)
     reconcile(house.services)
     assert (house.red_checks(), house.questions()) == (set(), [])

@@ -39,7 +39,7 @@ def test_the_status_stays_at_its_address_whatever_is_replaced_below_it(
     seen = []
 
     def look() -> None:
-        send_status_documents(services, at_most=10)
+        send_status_documents(services, limit=10)
         document = json.loads(address.read_text())
         seen.append((document["job_id"], document["state"]))
 
@@ -64,7 +64,7 @@ def test_the_status_stays_at_its_address_whatever_is_replaced_below_it(
     look()
     # The first notification is lost, the second arrives.
     for _ in range(2):
-        deliver(services, at_most=10, time_bound_s=60)
+        deliver(services, limit=10, time_bound_s=60)
         clock.advance(PAST_RETRY_S)
     look()
 

@@ -59,7 +59,7 @@ def test_a_job_that_only_needs_closing_is_taken_by_any_worker(bench: WorkerBench
         bench.work(job_id)
     clock.advance(bench.job(job_id)["processing_timeout_s"] + bench.limits.work.overrun_grace_s + 1)
     with bench.ledger.transaction() as tx:
-        (late,) = overrunning_jobs(tx, grace_s=0, at_most=9)
+        (late,) = overrunning_jobs(tx, grace_s=0, limit=9)
         assert overrun_job(
             tx, job_id=job_id, seen_epoch=late["lease_epoch"], cause=CloseCause.TIMEOUT, grace_s=0
         )

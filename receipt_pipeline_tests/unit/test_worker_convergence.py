@@ -13,7 +13,7 @@ from receipt_pipeline.core.errors import StageFailed
 from receipt_pipeline.core.items import ItemOutcome
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, pass_boundary
+from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.builders import an_outcome, claimed
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects, PutFault
@@ -92,7 +92,7 @@ def test_an_item_boundary_passed_twice_leaves_the_same_ledger(bench: WorkerBench
     seen = []
     for _ in range(2):
         with bench.ledger.transaction() as tx:
-            pass_boundary(tx, job.token, finished=finished, next_ordinal=1, limits=bench.limits)
+            write_checkpoint(tx, job.token, finished=finished, next_ordinal=1, limits=bench.limits)
         seen.append((bench.job(job_id), bench.items(job_id), bench.attempts(job_id)))
     assert seen[0] == seen[1]
 

@@ -13,7 +13,7 @@ from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.claim import ClaimRefused, claim_job
-from receipt_pipeline.ledger.jobs.waves import beat_wave, close_wave, register_worker, reserve_wave
+from receipt_pipeline.ledger.jobs.waves import close_wave, register_worker, renew_wave, reserve_wave
 from receipt_pipeline.ledger.schema.jobs import waves
 from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.worker import heartbeat
@@ -212,7 +212,7 @@ def test_a_worker_whose_wave_was_closed_leaves_its_jobs(bench: WorkerBench) -> N
     wave_id = a_wave(bench)
     with bench.ledger.transaction() as tx:
         close_wave(tx, wave_id)
-        assert not beat_wave(tx, wave_id, run_id="run-worker-a")
+        assert not renew_wave(tx, wave_id, run_id="run-worker-a")
     [line] = bench.work(job_id, wave_id=wave_id)
     assert (line.outcome, line.state) == ("left", "accepted")
 

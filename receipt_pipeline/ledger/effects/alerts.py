@@ -33,11 +33,9 @@ def standing_alerts(tx: LedgerTransaction) -> Finding:
     return find(tx, name="standing_alerts", meaning="no alert stands", query=query)
 
 
-def all_alerts(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
+def all_alerts(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:
     """Return the newest alerts, standing or resolved."""
-    return tx.rows(
-        select(alerts).order_by(alerts.c.raised_at.desc(), alerts.c.alert_id.desc()).limit(at_most)
-    )
+    return tx.rows(select(alerts).order_by(alerts.c.raised_at.desc(), alerts.c.alert_id.desc()).limit(limit))
 
 
 def record_alerts(
@@ -102,7 +100,7 @@ def links(tx: LedgerTransaction) -> list[dict[str, Any]]:
     return tx.rows(select(alert_links).order_by(alert_links.c.kind, alert_links.c.channel))
 
 
-def undelivered_alerts(tx: LedgerTransaction, *, sends_max: int, at_most: int) -> list[dict[str, Any]]:
+def undelivered_alerts(tx: LedgerTransaction, *, sends_max: int, limit: int) -> list[dict[str, Any]]:
     """Return (alert, channel) pairs that are linked and not delivered yet, oldest first.
 
     What was resolved before it could be sent is still sent: that it stood for a while is news.
@@ -115,7 +113,7 @@ def undelivered_alerts(tx: LedgerTransaction, *, sends_max: int, at_most: int) -
         .where(alerts.c.raised_at >= alert_links.c.linked_at)
         .where(sa.or_(sent.c.alert_id.is_(None), and_(sent.c.outcome == "failed", sent.c.sends < sends_max)))
         .order_by(alerts.c.raised_at, alerts.c.alert_id)
-        .limit(at_most)
+        .limit(limit)
     )
     return tx.rows(query)
 

@@ -15,7 +15,7 @@ from receipt_pipeline.core.reasons import AUTHORITY_REVOKED, NOT_FOUND, Reason
 from receipt_pipeline.core.reasons import TASK_DONE as TASK_DONE_ALREADY
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.grants import authority_fault
-from receipt_pipeline.ledger.jobs.finalize import settle_if_done
+from receipt_pipeline.ledger.jobs.finalize import finish_job_if_done
 from receipt_pipeline.ledger.jobs.quarantine import OPEN, open_quarantines
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.rows import read_job
@@ -35,7 +35,7 @@ _DUE = (
     .where(jobs.c.state == JobState.SUCCEEDED)
     .where(jobs.c.job_id.not_in(select(quarantine.c.job_id).where(quarantine.c.state == OPEN)))
     .order_by(jobs.c.terminal_at)
-    .limit(bindparam("at_most", type_=Integer()))
+    .limit(bindparam("limit", type_=Integer()))
 )
 _CLASSIFIED = (
     select(items)
@@ -52,11 +52,9 @@ _TASKS_EFFECT = (
 )
 
 
-def due_consumption(
-    tx: LedgerTransaction, *, at_most: int, job_id: str | None = None
-) -> list[dict[str, Any]]:
+def due_consumption(tx: LedgerTransaction, *, limit: int, job_id: str | None = None) -> list[dict[str, Any]]:
     """Return verified successes whose review tasks are not made yet and that nothing holds."""
-    return tx.rows(_DUE.where(jobs.c.job_id == job_id) if job_id else _DUE, {"at_most": at_most})
+    return tx.rows(_DUE.where(jobs.c.job_id == job_id) if job_id else _DUE, {"limit": limit})
 
 
 def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
@@ -107,7 +105,7 @@ def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
             "updated_at": now,
         },
     )
-    settle_if_done(tx, job["job_id"])
+    finish_job_if_done(tx, job["job_id"])
     return made
 
 
@@ -149,7 +147,7 @@ def times_consumed(tx: LedgerTransaction, *, job_id: str, outcome: str = "acted"
     return int(tx.scalar(query.where(consumed.c.outcome == outcome)) or 0)
 
 
-def close_review_task(tx: LedgerTransaction, *, decision_id: str, tenant: str, by: str) -> None:
+def close_review_task(tx: LedgerTransaction, *, decision_id: str, tenant: str, actor: str) -> None:
     """Mark a tenant's open task as done by a reviewer.
 
     Raises:
@@ -171,4 +169,6 @@ def close_review_task(tx: LedgerTransaction, *, decision_id: str, tenant: str, b
         raise NotFound(NOT_FOUND, decision_id=decision_id)
     if written.rowcount == 0:
         raise NotAllowed(TASK_DONE_ALREADY, decision_id=decision_id, state=row["state"])
-    append_event(tx, EventKind.EFFECT_CHANGED, job_id=row["job_id"], task=decision_id, state=TASK_DONE, by=by)
+    append_event(
+        tx, EventKind.EFFECT_CHANGED, job_id=row["job_id"], task=decision_id, state=TASK_DONE, by=actor
+    )

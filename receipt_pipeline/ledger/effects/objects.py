@@ -79,14 +79,14 @@ def _named(key: str) -> dict[str, str]:
     return {"tenant": tenant, "sha256": f"sha256:{sha256}"}
 
 
-def marked_scans(tx: LedgerTransaction, *, before: dt.datetime, at_most: int) -> list[str]:
+def marked_scans(tx: LedgerTransaction, *, before: dt.datetime, limit: int) -> list[str]:
     """Return the scans that were marked before a moment, in order."""
     query = (
         select(object_refs.c.object_key)
         .where(object_refs.c.hold_kind == DOOMED)
         .where(object_refs.c.held_at <= before)
         .order_by(object_refs.c.object_key)
-        .limit(at_most)
+        .limit(limit)
     )
     return [str(row["object_key"]) for row in tx.rows(query)]
 
@@ -199,7 +199,7 @@ _RESULTS = (
     .where(jobs.c.result_key.not_in(select(tombstones.c.object_key)))
     .where(jobs.c.job_id > sa.bindparam("after"))
     .order_by(jobs.c.job_id)
-    .limit(sa.bindparam("at_most", type_=sa.Integer()))
+    .limit(sa.bindparam("limit", type_=sa.Integer()))
 )
 _BURY = sa.text(
     "INSERT INTO tombstones (object_key, job_id, reason, digest, buried_at)"
@@ -354,7 +354,7 @@ def explained_keys(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
         )
         explained |= set(tx.execute(named).scalars())
         explained |= _quarantined_keys(tx, [key for key in batch if key not in explained])
-        explained |= recorded_refusals(tx, batch)
+        explained |= recorded_rejections(tx, batch)
     return explained
 
 
@@ -385,15 +385,15 @@ def results_to_check(
     tx: LedgerTransaction,
     *,
     after_job_id: str = "",
-    at_most: int = KEYS_BATCH_MAX,
+    limit: int = KEYS_BATCH_MAX,
     job_ids: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return succeeded jobs whose result should exist, in order of job id after the given one.
 
     Each row carries job_id, result_key, result_digest, result_size_bytes and the six pins. `job_ids`
-    asks for these jobs only, at most `at_most` of them.
+    asks for these jobs only, at most `limit` of them.
     """
-    asked = {"after": after_job_id, "at_most": at_most}
+    asked = {"after": after_job_id, "limit": limit}
     if job_ids is None:
         return tx.rows(_RESULTS, asked)
     return tx.rows(_RESULTS.where(jobs.c.job_id.in_(sorted(job_ids))), asked)
@@ -405,7 +405,7 @@ def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
         yield listed[start : start + KEYS_BATCH_MAX]
 
 
-REFUSED_PREFIX = "set-aside/refused/"
+REJECTED_PREFIX = "set-aside/refused/"
 
 
 _OF_JOBS: sa.BindParameter[Any] = sa.bindparam("of_jobs", expanding=True)
@@ -419,21 +419,21 @@ _CARRIED = (
 )
 
 
-def refused_output_key(*, job_id: str, ordinal: int, lease_epoch: int, digest: str) -> str:
+def rejected_output_key(*, job_id: str, ordinal: int, lease_epoch: int, digest: str) -> str:
     """Return the object key of an item's outcome that a stale worker carried: job, item, epoch and digest."""
-    return f"{REFUSED_PREFIX}{job_id}/{ordinal}-{lease_epoch}-{digest.removeprefix('sha256:')}"
+    return f"{REJECTED_PREFIX}{job_id}/{ordinal}-{lease_epoch}-{digest.removeprefix('sha256:')}"
 
 
-def refused_output_keys(tx: LedgerTransaction, job_ids: Collection[str]) -> dict[str, str]:
+def rejected_output_keys(tx: LedgerTransaction, job_ids: Collection[str]) -> dict[str, str]:
     """Return the keys of the outputs whose refusal is recorded, each with its digest; stored or not."""
     if not job_ids:
         return {}
     rows = tx.rows(_CARRIED, {"of_jobs": sorted(job_ids)})
-    return {refused_output_key(**row): str(row["digest"]) for row in rows}
+    return {rejected_output_key(**row): str(row["digest"]) for row in rows}
 
 
-def recorded_refusals(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
+def recorded_rejections(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
     """Return those of the keys under which the output of a recorded refusal is kept."""
-    kept = {key for key in keys if key.startswith(REFUSED_PREFIX)}
-    of_jobs = {key.removeprefix(REFUSED_PREFIX).partition("/")[0] for key in kept}
-    return kept & set(refused_output_keys(tx, of_jobs))
+    kept = {key for key in keys if key.startswith(REJECTED_PREFIX)}
+    of_jobs = {key.removeprefix(REJECTED_PREFIX).partition("/")[0] for key in kept}
+    return kept & set(rejected_output_keys(tx, of_jobs))

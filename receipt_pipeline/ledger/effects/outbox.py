@@ -12,7 +12,7 @@ from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import NOTIFICATION_UNKNOWN, Reason
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind, open_investigation
-from receipt_pipeline.ledger.jobs.finalize import settle_if_done
+from receipt_pipeline.ledger.jobs.finalize import finish_job_if_done
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.schema.effects import consumed, deliveries, effects, investigations, outbox
 from receipt_pipeline.ledger.schema.jobs import jobs
@@ -33,7 +33,7 @@ _DUE_MESSAGES = (
     .where(outbox.c.state.in_(_STATES))
     .where(outbox.c.due_at <= bindparam("now"))
     .order_by(outbox.c.due_at, outbox.c.message_id)
-    .limit(bindparam("at_most", type_=Integer()))
+    .limit(bindparam("limit", type_=Integer()))
 )
 _SEND_NO = bindparam("send_no", type_=Integer())
 _SETTLE_MESSAGE = (
@@ -59,7 +59,7 @@ _ANSWERED = (
     .where(investigations.c.kind == InvestigationKind.UNKNOWN_EFFECT)
     .where(investigations.c.state == RESOLVED)
     .order_by(outbox.c.message_id)
-    .limit(bindparam("at_most", type_=Integer()))
+    .limit(bindparam("limit", type_=Integer()))
 )
 _LATE_MESSAGE = (
     select(effects.c.deadline_at)
@@ -70,7 +70,7 @@ _LATE_MESSAGE = (
 
 
 def due_messages(
-    tx: LedgerTransaction, *, at_most: int, job_id: str | None = None, unknown_too: bool = False
+    tx: LedgerTransaction, *, limit: int, job_id: str | None = None, unknown_too: bool = False
 ) -> list[dict[str, Any]]:
     """Return messages whose time has come, oldest first.
 
@@ -80,7 +80,7 @@ def due_messages(
         unknown_too: the channel can be asked, so what is held as unknown is looked up again.
     """
     states = [DUE, SENDING, UNKNOWN] if unknown_too else [DUE, SENDING]
-    asked: dict[str, Any] = {"states": states, "now": tx.now(), "at_most": at_most}
+    asked: dict[str, Any] = {"states": states, "now": tx.now(), "limit": limit}
     if job_id is None:
         return tx.rows(_DUE_MESSAGES, asked)
     return tx.rows(_DUE_MESSAGES.where(outbox.c.job_id == job_id), asked)
@@ -240,12 +240,12 @@ def unknown_subjects(tx: LedgerTransaction) -> set[str]:
     return {notification_subject(job_id) for job_id in tx.execute(_UNKNOWN_JOBS).scalars()}
 
 
-def settle_answered(tx: LedgerTransaction, *, at_most: int) -> list[str]:
+def settle_answered(tx: LedgerTransaction, *, limit: int) -> list[str]:
     """Give up the unknown messages about which a person has recorded an answer; returns their ids.
 
     The answer itself stands in the investigation: the product sends nothing on the strength of it.
     """
-    rows = tx.rows(_ANSWERED, {"at_most": at_most})
+    rows = tx.rows(_ANSWERED, {"limit": limit})
     for row in rows:
         tx.execute(
             update(outbox)
@@ -288,10 +288,10 @@ def _settle_effect(
             state=state.value,
             reason=reason.code if reason else None,
         )
-    settle_if_done(tx, job_id)
+    finish_job_if_done(tx, job_id)
 
 
-def unconsumed_deliveries(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
+def unconsumed_deliveries(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:
     """Return delivered messages that the review consumer has not taken in yet, oldest first."""
     taken = select(consumed.c.event_id)
     query = (
@@ -300,18 +300,18 @@ def unconsumed_deliveries(tx: LedgerTransaction, *, at_most: int) -> list[dict[s
         .where(deliveries.c.outcome == DELIVERED)
         .where(deliveries.c.delivery_id.not_in(taken))
         .order_by(deliveries.c.delivered_at, deliveries.c.delivery_id)
-        .limit(at_most)
+        .limit(limit)
     )
     return tx.rows(query)
 
 
-def stale_status_jobs(tx: LedgerTransaction, *, at_most: int) -> list[str]:
+def stale_status_jobs(tx: LedgerTransaction, *, limit: int) -> list[str]:
     """Return jobs whose status document shows less than their newest event."""
     query = (
         select(jobs.c.job_id)
         .where(jobs.c.latest_seq > jobs.c.status_shown_seq)
         .order_by(jobs.c.latest_seq)
-        .limit(at_most)
+        .limit(limit)
     )
     return [row["job_id"] for row in tx.rows(query)]
 

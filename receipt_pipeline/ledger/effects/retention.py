@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, exists, or_, select, update
 from receipt_pipeline.core.effects import EffectKind, EffectState
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.reasons import RESULT_RETIRED
-from receipt_pipeline.ledger.effects.objects import bury, refused_output_keys
+from receipt_pipeline.ledger.effects.objects import bury, rejected_output_keys
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import OPEN as QUESTION_OPEN
 from receipt_pipeline.ledger.jobs.quarantine import OPEN
@@ -30,10 +30,10 @@ from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
 MICROS_PER_S = 1_000_000
 
 
-def due_results(tx: LedgerTransaction, *, at_most: int) -> list[str]:
+def due_results(tx: LedgerTransaction, *, limit: int) -> list[str]:
     """Return closed jobs past terminal time + retention that nothing holds, oldest first."""
     query = select(jobs.c.job_id).where(_is_due(tx.now())).where(~_is_held())
-    return [str(row["job_id"]) for row in tx.rows(query.order_by(jobs.c.terminal_at).limit(at_most))]
+    return [str(row["job_id"]) for row in tx.rows(query.order_by(jobs.c.terminal_at).limit(limit))]
 
 
 def _is_due(now: dt.datetime) -> ColumnElement[bool]:
@@ -93,7 +93,7 @@ def bury_result(tx: LedgerTransaction, *, job_id: str) -> list[str] | None:
         .where(effects.c.kind == EffectKind.RESULT_OBJECT)
     )
     keys = {row["idempotency_key"]: row["expected_digest"] for row in uploads}
-    keys |= refused_output_keys(tx, [job_id])
+    keys |= rejected_output_keys(tx, [job_id])
     if job["result_key"] is not None:
         keys[job["result_key"]] = job["result_digest"]
     for key in sorted(keys):
@@ -142,7 +142,7 @@ def _forget_names(tx: LedgerTransaction, job_id: str) -> None:
     )
 
 
-def due_diagnostics(tx: LedgerTransaction, *, retention_s: float, at_most: int) -> list[str]:
+def due_diagnostics(tx: LedgerTransaction, *, retention_s: float, limit: int) -> list[str]:
     """Return closed jobs whose attempts still tell hosts, runs and timings past their own, shorter time.
 
     An open question keeps them: they may be its evidence.
@@ -160,7 +160,7 @@ def due_diagnostics(tx: LedgerTransaction, *, retention_s: float, at_most: int) 
         .where(ends <= (tx.now() - EPOCH) // MICROSECOND)
         .where(told, ~asked)
         .order_by(jobs.c.terminal_at)
-        .limit(at_most)
+        .limit(limit)
     )
     return [str(row["job_id"]) for row in tx.rows(query)]
 
@@ -180,7 +180,7 @@ def _forget_diagnostics(tx: LedgerTransaction, job_id: str) -> None:
     )
 
 
-def buried_but_unpurged(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
+def buried_but_unpurged(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:
     """Return tombstones of results whose deletion was not recorded: a crash came between."""
     query = (
         select(tombstones.c.job_id, tombstones.c.object_key)
@@ -188,7 +188,7 @@ def buried_but_unpurged(tx: LedgerTransaction, *, at_most: int) -> list[dict[str
         .where(jobs.c.result_purged_at.is_(None))
         .where(tombstones.c.reason == RESULT_RETIRED.code)
         .order_by(tombstones.c.job_id, tombstones.c.object_key)
-        .limit(at_most)
+        .limit(limit)
     )
     return tx.rows(query)
 

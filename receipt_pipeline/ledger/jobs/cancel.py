@@ -18,7 +18,7 @@ from receipt_pipeline.core.reasons import (
     Reason,
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.jobs.finalize import close_attempt, settle_open_items, write_terminal
+from receipt_pipeline.ledger.jobs.finalize import close_attempt, close_open_items, write_terminal
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import items, jobs
@@ -53,7 +53,7 @@ def supersede_job(
     return before
 
 
-def link_replacement(tx: LedgerTransaction, *, job_id: str, by_job_id: str, by: str) -> None:
+def link_replacement(tx: LedgerTransaction, *, job_id: str, by_job_id: str, actor: str) -> None:
     """Journal on the replacing job whose place it takes; the replaced one names it in its row."""
     abandoned = select(items.c.item_id).where(items.c.job_id == job_id)
     rows = tx.rows(abandoned.where(items.c.item_class == ItemClass.SUPERSEDED).order_by(items.c.ordinal))
@@ -63,7 +63,7 @@ def link_replacement(tx: LedgerTransaction, *, job_id: str, by_job_id: str, by: 
         job_id=by_job_id,
         replaced=job_id,
         abandoned=[row["item_id"] for row in rows],
-        by=by,
+        by=actor,
     )
 
 
@@ -80,7 +80,7 @@ def _end_on_request(
         return None
     if job["phase"] in HELD_PHASES:
         raise NotAllowed(STATE_REFUSES, job_id=job_id, phase=job["phase"])
-    settle_open_items(tx, job_id, begun=item_class, waiting=item_class, reason=reason)
+    close_open_items(tx, job_id, begun=item_class, waiting=item_class, reason=reason)
     guard = (jobs.c.state == job["state"]) & (jobs.c.lease_epoch == job["lease_epoch"])
     closed = write_terminal(tx, job=job, guard=guard, cause=cause, reason=reason, limits=limits)
     assert closed, "the row was locked"

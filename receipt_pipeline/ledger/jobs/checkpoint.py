@@ -72,22 +72,22 @@ class FinishedItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Boundary:
+class Checkpoint:
     """What holds after an item boundary: go on with the next item, close for a cause, or stand down."""
 
     begun: bool
-    overtaken_by: CloseCause | None = None
+    limit_reached: CloseCause | None = None
     held: bool = False
 
 
-def pass_boundary(
+def write_checkpoint(
     tx: LedgerTransaction,
     token: FencingToken,
     *,
     finished: FinishedItem | None,
     next_ordinal: int | None,
     limits: Limits,
-) -> Boundary:
+) -> Checkpoint:
     """Commit the finished item, mark the next as begun, renew the lease.
 
     A limit that was reached meanwhile keeps the next item from beginning. A refused write of a
@@ -110,14 +110,14 @@ def pass_boundary(
         if _diverges(tx, token.job_id, finished) and hold_divergent(
             tx, job_id=token.job_id, subject=subject, limits=limits
         ):
-            return Boundary(begun=False, held=True)
+            return Checkpoint(begun=False, held=True)
     cause = limit_reached(job, now)
     if cause is not None:
-        return Boundary(begun=False, overtaken_by=cause)
+        return Checkpoint(begun=False, limit_reached=cause)
     if next_ordinal is None:
-        return Boundary(begun=False)
+        return Checkpoint(begun=False)
     _mark_begun(tx, token, next_ordinal, now)
-    return Boundary(begun=True)
+    return Checkpoint(begun=True)
 
 
 def _write_outcome(

@@ -24,7 +24,7 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
-from receipt_pipeline.ledger.jobs.expire import expire_job, overtake_job
+from receipt_pipeline.ledger.jobs.expire import close_overdue_job, expire_job
 from receipt_pipeline.ledger.jobs.failures import hold_for_reconciliation, lose_lease
 from receipt_pipeline.ledger.jobs.finalize import close_attempt
 from receipt_pipeline.ledger.journal import EventKind, append_event
@@ -132,7 +132,7 @@ def _later_claim(
         return ClaimRefused(job_id, NOT_CLAIMABLE)
     cause = limit_reached(job, now)
     if job["close_cause"] is None and cause is not None:
-        overtake_job(tx, job_id=job_id, cause=cause)
+        close_overdue_job(tx, job_id=job_id, cause=cause)
         job = read_job(tx, job_id) or job
     kind = AttemptKind.CLOSING if job["close_cause"] is not None else AttemptKind.WORK
     if kind is AttemptKind.CLOSING and job["closing_attempts"] >= limits.work.closing_attempts_max:
@@ -250,7 +250,7 @@ class Requeued:
     phase: Phase
 
 
-def requeue_job(tx: LedgerTransaction, *, job_id: str, by: str) -> Requeued:
+def requeue_job(tx: LedgerTransaction, *, job_id: str, actor: str) -> Requeued:
     """Take a running job from whoever holds it and make it ready at once, under the next epoch (R070).
 
     It spends no budget and charges no item; finished items stay. A job that waits for its first claim
@@ -270,10 +270,10 @@ def requeue_job(tx: LedgerTransaction, *, job_id: str, by: str) -> Requeued:
     if job["state"] == JobState.ACCEPTED:
         epoch = int(job["lease_epoch"])
         return Requeued(job_id, False, None, epoch, epoch, Phase(job["phase"]))
-    return _fence(tx, job, by=by)
+    return _fence(tx, job, actor=actor)
 
 
-def _fence(tx: LedgerTransaction, job: dict[str, Any], *, by: str) -> Requeued:
+def _fence(tx: LedgerTransaction, job: dict[str, Any], *, actor: str) -> Requeued:
     job_id, epoch = job["job_id"], int(job["lease_epoch"])
     phase = Phase.CLOSING if job["close_cause"] is not None else Phase.QUEUED
     written = tx.execute(
@@ -299,6 +299,6 @@ def _fence(tx: LedgerTransaction, job: dict[str, Any], *, by: str) -> Requeued:
         tenant=job["tenant"],
         lease_epoch=epoch + 1,
         fenced=job["lease_owner"],
-        by=by,
+        by=actor,
     )
     return Requeued(job_id, True, job["lease_owner"], epoch, epoch + 1, phase)

@@ -17,12 +17,12 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.failures import begin_closing
-from receipt_pipeline.ledger.jobs.finalize import close_attempt, settle_open_items, write_terminal
+from receipt_pipeline.ledger.jobs.finalize import close_attempt, close_open_items, write_terminal
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import jobs
 
 # What every pass looks for is built once.
-_AT_MOST = bindparam("at_most", type_=Integer())
+_LIMIT = bindparam("limit", type_=Integer())
 
 
 _OVERRUNNING = (
@@ -31,7 +31,7 @@ _OVERRUNNING = (
     .where(jobs.c.close_cause.is_(None))
     .where(jobs.c.phase.not_in(HELD_PHASES))
     .where(or_(jobs.c.processing_deadline <= bindparam("latest"), jobs.c.cutoff_at <= bindparam("latest")))
-    .limit(_AT_MOST)
+    .limit(_LIMIT)
 )
 
 
@@ -40,7 +40,7 @@ _OVERDUE = (
     .where(jobs.c.state == JobState.ACCEPTED)
     .where(jobs.c.queue_deadline < bindparam("now"))
     .order_by(jobs.c.queue_deadline)
-    .limit(_AT_MOST)
+    .limit(_LIMIT)
 )
 
 
@@ -52,28 +52,24 @@ def expire_job(tx: LedgerTransaction, *, job_id: str, limits: Limits) -> bool:
     job = read_job(tx, job_id, lock=True)
     if job is None or job["state"] != JobState.ACCEPTED or job["queue_deadline"] >= tx.now():
         return False
-    settle_open_items(
-        tx, job_id, begun=ItemClass.EXPIRED, waiting=ItemClass.EXPIRED, reason=QUEUE_AGE_REACHED
-    )
+    close_open_items(tx, job_id, begun=ItemClass.EXPIRED, waiting=ItemClass.EXPIRED, reason=QUEUE_AGE_REACHED)
     guard = (jobs.c.state == JobState.ACCEPTED) & (jobs.c.queue_deadline < tx.now())
     return write_terminal(tx, job=job, guard=guard, cause=CloseCause.QUEUE_AGE, limits=limits)
 
 
-def overdue_job_ids(tx: LedgerTransaction, *, at_most: int) -> list[str]:
+def overdue_job_ids(tx: LedgerTransaction, *, limit: int) -> list[str]:
     """Return accepted jobs past their queue deadline, oldest deadline first."""
-    return [row["job_id"] for row in tx.rows(_OVERDUE, {"now": tx.now(), "at_most": at_most})]
+    return [row["job_id"] for row in tx.rows(_OVERDUE, {"now": tx.now(), "limit": limit})]
 
 
-def overtake_items(tx: LedgerTransaction, job_id: str) -> None:
+def close_overdue_items(tx: LedgerTransaction, job_id: str) -> None:
     """Class what a limit overtook: begun items are unresolved, never begun ones expired (D4)."""
-    settle_open_items(
-        tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.EXPIRED, reason=ITEM_OVERTAKEN
-    )
+    close_open_items(tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.EXPIRED, reason=ITEM_OVERTAKEN)
 
 
-def overtake_job(tx: LedgerTransaction, *, job_id: str, cause: CloseCause) -> None:
+def close_overdue_job(tx: LedgerTransaction, *, job_id: str, cause: CloseCause) -> None:
     """Leave an unowned running job to closing attempts."""
-    overtake_items(tx, job_id)
+    close_overdue_items(tx, job_id)
     begin_closing(tx, job_id, cause=cause)
 
 
@@ -81,7 +77,7 @@ def overrun_job(
     tx: LedgerTransaction, *, job_id: str, seen_epoch: int, cause: CloseCause, grace_s: float
 ) -> bool:
     """Take a job away from a worker that did not close within the grace; False when it moved on."""
-    limit = tx.now() - dt.timedelta(seconds=grace_s)
+    latest = tx.now() - dt.timedelta(seconds=grace_s)
     job = read_job(tx, job_id, lock=True)
     if job is None:
         return False
@@ -92,7 +88,7 @@ def overrun_job(
         .where(jobs.c.lease_epoch == seen_epoch)
         .where(jobs.c.close_cause.is_(None))
         .where(jobs.c.phase.not_in(HELD_PHASES))
-        .where(or_(jobs.c.processing_deadline <= limit, jobs.c.cutoff_at <= limit))
+        .where(or_(jobs.c.processing_deadline <= latest, jobs.c.cutoff_at <= latest))
         .values(lease_epoch=jobs.c.lease_epoch + 1, lease_owner=None, lease_expires_at=None, wave_id=None)
     )
     if written.rowcount == 0:
@@ -100,11 +96,11 @@ def overrun_job(
     close_attempt(
         tx, job_id, lease_epoch=seen_epoch, outcome=AttemptOutcome.OVERRUN, reason_code=ITEM_OVERTAKEN.code
     )
-    overtake_job(tx, job_id=job_id, cause=cause)
+    close_overdue_job(tx, job_id=job_id, cause=cause)
     return True
 
 
-def overrunning_jobs(tx: LedgerTransaction, *, grace_s: float, at_most: int) -> list[dict[str, Any]]:
+def overrunning_jobs(tx: LedgerTransaction, *, grace_s: float, limit: int) -> list[dict[str, Any]]:
     """Return running jobs whose worker is past a limit and its grace."""
-    limit = tx.now() - dt.timedelta(seconds=grace_s)
-    return tx.rows(_OVERRUNNING, {"latest": limit, "at_most": at_most})
+    latest = tx.now() - dt.timedelta(seconds=grace_s)
+    return tx.rows(_OVERRUNNING, {"latest": latest, "limit": limit})

@@ -33,9 +33,9 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
 from receipt_pipeline.ledger.jobs.finalize import (
     close_attempt,
+    close_open_items,
     item_counts,
-    own_unresolved,
-    settle_open_items,
+    open_unresolved_investigation,
     write_terminal,
 )
 from receipt_pipeline.ledger.journal import EventKind, append_event
@@ -94,7 +94,7 @@ def fail_attempt(
     reason: Reason,
     limits: Limits,
 ) -> None:
-    """Release the lease after a failure and charge it by the rules of its class.
+    """Release the lease after a failure and count it by the rules of its class.
 
     Raises:
         LeaseLost: a later epoch holds the job; nothing was charged.
@@ -104,7 +104,9 @@ def fail_attempt(
     job = read_job(tx, token.job_id, lock=True)
     if job is None or not _release(tx, token, phase=Phase.RETRY_WAIT):
         raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
-    charge(tx, job, failure_class=failure_class, reason=reason, outcome=AttemptOutcome.FAILED, limits=limits)
+    count_failure(
+        tx, job, failure_class=failure_class, reason=reason, outcome=AttemptOutcome.FAILED, limits=limits
+    )
 
 
 def yield_job(tx: LedgerTransaction, token: FencingToken) -> None:
@@ -123,7 +125,7 @@ def yield_job(tx: LedgerTransaction, token: FencingToken) -> None:
 
 
 def lose_lease(tx: LedgerTransaction, *, job_id: str, seen_epoch: int, limits: Limits) -> bool:
-    """Take an expired lease away and charge the loss; False when a renewal or another came first."""
+    """Take an expired lease away and count the lost attempt; False when a renewal or another came first."""
     job = read_job(tx, job_id, lock=True)
     if job is None:
         return False
@@ -132,7 +134,7 @@ def lose_lease(tx: LedgerTransaction, *, job_id: str, seen_epoch: int, limits: L
     written = tx.execute(_TAKE_AWAY, seen | _FREE | {"phase": _kept_phase(job, Phase.RETRY_WAIT)})
     if written.rowcount == 0:
         return False
-    charge(
+    count_failure(
         tx,
         job,
         failure_class=FailureClass.WORKER_LOST,
@@ -154,7 +156,7 @@ def _release(tx: LedgerTransaction, token: FencingToken, *, phase: Phase) -> boo
     return written.rowcount == 1
 
 
-def charge(
+def count_failure(
     tx: LedgerTransaction,
     job: dict[str, Any],
     *,
@@ -191,12 +193,12 @@ def charge(
     if rule.answer is Answer.STOP:
         close_for_identity(tx, job_id, reason=reason, limits=limits)
     elif begun is not None:
-        _charge_item(tx, begun, failure_class=failure_class, reason=reason, limits=limits)
+        _count_item_failure(tx, begun, failure_class=failure_class, reason=reason, limits=limits)
     elif spends and spent >= job["max_attempts"]:
         exhaust(tx, job_id, failure_class=failure_class, reason=reason, limits=limits)
 
 
-def _charge_item(
+def _count_item_failure(
     tx: LedgerTransaction,
     item: dict[str, Any],
     *,
@@ -226,7 +228,7 @@ def _charge_item(
         reason=reason.code,
     )
     if isolated:
-        own_unresolved(tx, item["job_id"], limits=limits)
+        open_unresolved_investigation(tx, item["job_id"], limits=limits)
 
 
 def exhaust(
@@ -238,7 +240,7 @@ def exhaust(
     if FAILURE_RULES[failure_class].at_bound is AtBound.HOLD:
         hold_unknown_effect(tx, job, limits=limits)
         return
-    settle_open_items(tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.UNRESOLVED, reason=reason)
+    close_open_items(tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.UNRESOLVED, reason=reason)
     counts = item_counts(tx, job_id)
     kept = any(counts[item_class] for item_class in KEPT_CLASSES)
     certain = reason in PUBLICATION_FAILURES
@@ -314,12 +316,12 @@ def close_for_identity(tx: LedgerTransaction, job_id: str, *, reason: Reason, li
         return False
     if job["state"] not in (JobState.ACCEPTED, JobState.RUNNING):
         return False
-    settle_open_items(tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.UNRESOLVED, reason=reason)
+    close_open_items(tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.UNRESOLVED, reason=reason)
     guard = (jobs.c.state == job["state"]) & jobs.c.lease_owner.is_(None)
     return write_terminal(tx, job=job, guard=guard, cause=CloseCause.IDENTITY, reason=reason, limits=limits)
 
 
-_AT_MOST = bindparam("at_most", type_=Integer())
+_LIMIT = bindparam("limit", type_=Integer())
 
 
 _RECONCILING = (
@@ -328,13 +330,13 @@ _RECONCILING = (
     .where(jobs.c.phase == Phase.RECONCILING)
     .where(jobs.c.lease_owner.is_(None))
     .order_by(jobs.c.latest_seq)
-    .limit(_AT_MOST)
+    .limit(_LIMIT)
 )
 
 
-def reconciling_jobs(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
+def reconciling_jobs(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:
     """Return the jobs in phase `reconciling`, longest held first: id and epoch."""
-    return tx.rows(_RECONCILING, {"at_most": at_most})
+    return tx.rows(_RECONCILING, {"limit": limit})
 
 
 def release_held(
@@ -351,7 +353,7 @@ def release_held(
     spent = job["closing_attempts"] >= limits.work.closing_attempts_max
     if spent and not granted:
         return False
-    settle_open_items(
+    close_open_items(
         tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.UNRESOLVED, reason=ATTEMPTS_EXHAUSTED
     )
     written = tx.execute(
@@ -379,10 +381,10 @@ _EXPIRED_LEASES = (
     .where(jobs.c.lease_owner.is_not(None))
     .where(jobs.c.lease_expires_at <= bindparam("now"))
     .order_by(jobs.c.lease_expires_at)
-    .limit(_AT_MOST)
+    .limit(_LIMIT)
 )
 
 
-def expired_leases(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
+def expired_leases(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:
     """Return running jobs whose lease ended without a release."""
-    return tx.rows(_EXPIRED_LEASES, {"now": tx.now(), "at_most": at_most})
+    return tx.rows(_EXPIRED_LEASES, {"now": tx.now(), "limit": limit})

@@ -105,7 +105,7 @@ def item_counts(tx: LedgerTransaction, job_id: str) -> dict[ItemClass, int]:
     return counts
 
 
-def settle_open_items(
+def close_open_items(
     tx: LedgerTransaction, job_id: str, *, begun: ItemClass, waiting: ItemClass, reason: Reason
 ) -> None:
     """Give every item without a class its final one: begun items and never begun ones apart.
@@ -220,7 +220,7 @@ def write_terminal(
         return False
     _append_terminal(tx, job, (state, terminal_class, code), served=served, counts=counts)
     if counts[ItemClass.UNRESOLVED]:
-        own_unresolved(tx, job_id, limits=limits)
+        open_unresolved_investigation(tx, job_id, limits=limits)
     if served:
         _abandon_uploads(tx, job_id, but=served.key)
     _record_effects(tx, job, following, now=now, limits=limits)
@@ -272,7 +272,7 @@ def _why_unresolved(tx: LedgerTransaction, job_id: str) -> Reason:
     return REASONS.get(codes[0]["reason_code"], ATTEMPTS_EXHAUSTED) if len(codes) == 1 else ATTEMPTS_EXHAUSTED
 
 
-def own_unresolved(tx: LedgerTransaction, job_id: str, *, limits: Limits) -> None:
+def open_unresolved_investigation(tx: LedgerTransaction, job_id: str, *, limits: Limits) -> None:
     """Let one open investigation name every unresolved item of the job that none has settled (D13)."""
     settled: set[str] = set()
     for row in tx.rows(
@@ -403,7 +403,7 @@ _SETTLE = (
 )
 
 
-def settle_if_done(tx: LedgerTransaction, job_id: str) -> bool:
+def finish_job_if_done(tx: LedgerTransaction, job_id: str) -> bool:
     """Set `settled_at` once no required effect of a terminal job is missing (D11)."""
     if tx.row(_MISSING, {"of_job": job_id}) is not None:
         return False

@@ -17,7 +17,7 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.invariants.records import is_terminal
-from receipt_pipeline.ledger.jobs.expire import overtake_items
+from receipt_pipeline.ledger.jobs.expire import close_overdue_items
 from receipt_pipeline.ledger.jobs.failures import begin_closing
 from receipt_pipeline.ledger.jobs.finalize import require_lease
 from receipt_pipeline.ledger.jobs.quarantine import hold_divergent
@@ -50,10 +50,10 @@ _NOT_PUBLISHING = (
 )
 
 
-def overtake_own_items(tx: LedgerTransaction, token: FencingToken, *, cause: CloseCause) -> None:
+def close_own_overdue_items(tx: LedgerTransaction, token: FencingToken, *, cause: CloseCause) -> None:
     """Class what a limit overtook, under the worker's own lease, before it closes the job."""
     require_lease(tx, token)
-    overtake_items(tx, token.job_id)
+    close_overdue_items(tx, token.job_id)
     begin_closing(tx, token.job_id, cause=cause)
 
 
@@ -152,7 +152,7 @@ def uploads_of(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:
     return tx.rows(_UPLOADS, {"of_job": job_id})
 
 
-_AT_MOST = bindparam("at_most", type_=Integer())
+_LIMIT = bindparam("limit", type_=Integer())
 
 
 UNDECIDED = (EffectState.INTENDED, EffectState.UNKNOWN)
@@ -168,13 +168,13 @@ _UNDECIDED_UPLOADS = (
     .where(effects.c.state.in_(UNDECIDED))
     .where(_IS_HELD | is_terminal())
     .order_by(effects.c.intended_at, effects.c.effect_id)
-    .limit(_AT_MOST)
+    .limit(_LIMIT)
 )
 
 
-def undecided_uploads(tx: LedgerTransaction, *, at_most: int) -> list[dict[str, Any]]:
+def undecided_uploads(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:
     """Return uploads that may or may not have happened and that no worker will look up.
 
     Those are intents of jobs that are held, and of jobs that closed without naming them.
     """
-    return tx.rows(_UNDECIDED_UPLOADS, {"at_most": at_most})
+    return tx.rows(_UNDECIDED_UPLOADS, {"limit": limit})

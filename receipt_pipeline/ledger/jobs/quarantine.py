@@ -19,7 +19,7 @@ from receipt_pipeline.core.reasons import (
     RESULT_WITHDRAWN,
     STATE_REFUSES,
 )
-from receipt_pipeline.ledger.effects.objects import bury, refused_output_key
+from receipt_pipeline.ledger.effects.objects import bury, rejected_output_key
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import OPEN as QUESTION_OPEN
 from receipt_pipeline.ledger.investigations import (
@@ -28,7 +28,12 @@ from receipt_pipeline.ledger.investigations import (
     resolve_investigation,
 )
 from receipt_pipeline.ledger.jobs.failures import close_for_identity
-from receipt_pipeline.ledger.jobs.finalize import VerifiedResult, close_attempt, commit_result, settle_if_done
+from receipt_pipeline.ledger.jobs.finalize import (
+    VerifiedResult,
+    close_attempt,
+    commit_result,
+    finish_job_if_done,
+)
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.effects import effects, investigations, quarantine, review_tasks
@@ -80,7 +85,7 @@ def _refused(row: dict[str, Any]) -> dict[str, Any]:
     if row["ordinal"] is None:
         return entry
     named = {name: row[name] for name in ("job_id", "ordinal", "lease_epoch", "digest")}
-    return entry | {"object_key": refused_output_key(**named)}
+    return entry | {"object_key": rejected_output_key(**named)}
 
 
 def hold_divergent(
@@ -216,7 +221,7 @@ def keep_output(
     *,
     job_id: str,
     digest: str,
-    by: str,
+    actor: str,
     limits: Limits,
     verified: VerifiedResult | None = None,
     note: str = "",
@@ -247,7 +252,7 @@ def keep_output(
             raise NotAllowed(STATE_REFUSES, job_id=job_id, detail="decide about the items first")
         if _committed_digest(tx, job, row["subject"], verified) != digest:
             raise NotAllowed(QUARANTINE_NOT_HELD, job_id=job_id, subject=row["subject"], digest=digest)
-    _close_rows(tx, chosen, resolution=resolution, by=by, note=note)
+    _close_rows(tx, chosen, resolution=resolution, actor=actor, note=note)
     if len(chosen) < len(waiting):
         return
     if closed:
@@ -256,7 +261,9 @@ def keep_output(
         _go_on(tx, job, verified=verified if chosen[0]["subject"] == RESULT else None, limits=limits)
 
 
-def withdraw_output(tx: LedgerTransaction, *, job_id: str, by: str, limits: Limits, note: str = "") -> None:
+def withdraw_output(
+    tx: LedgerTransaction, *, job_id: str, actor: str, limits: Limits, note: str = ""
+) -> None:
     """Record `withdraw`: an open job closes as `failed/identity_failed`, a closed one serves no result.
 
     State and class of a closed job stay. Tasks stay disputed and those not made yet are never made.
@@ -268,10 +275,10 @@ def withdraw_output(tx: LedgerTransaction, *, job_id: str, by: str, limits: Limi
     job, waiting = _in_question(tx, job_id, resolution=WITHDRAW)
     if job is None:
         return
-    _close_rows(tx, waiting, resolution=WITHDRAW, by=by, note=note)
+    _close_rows(tx, waiting, resolution=WITHDRAW, actor=actor, note=note)
     _abandon(tx, job_id, kinds=(EffectKind.REVIEW_TASKS,), states=(*_UNDECIDED, EffectState.FAILED))
     if job["state"] in TERMINAL_STATES:
-        settle_if_done(tx, job_id)
+        finish_job_if_done(tx, job_id)
         return
     _abandon(tx, job_id, kinds=(EffectKind.RESULT_OBJECT,), states=_UNDECIDED)
     closed = close_for_identity(tx, job_id, reason=RESULT_WITHDRAWN, limits=limits)
@@ -326,7 +333,7 @@ def _committed_digest(
 
 
 def _close_rows(
-    tx: LedgerTransaction, rows: list[dict[str, Any]], *, resolution: str, by: str, note: str
+    tx: LedgerTransaction, rows: list[dict[str, Any]], *, resolution: str, actor: str, note: str
 ) -> None:
     for row in rows:
         tx.execute(
@@ -341,7 +348,7 @@ def _close_rows(
             job_id=row["job_id"],
             subject=row["subject"],
             resolution=resolution,
-            by=by,
+            by=actor,
         )
         # A person may have closed the question by itself before; its answer stands.
         asked = tx.scalar(
@@ -349,7 +356,7 @@ def _close_rows(
         )
         if asked == QUESTION_OPEN:
             answer = f"{resolution}: {note}" if note else resolution
-            resolve_investigation(tx, row["investigation_id"], resolution=answer, by=by)
+            resolve_investigation(tx, row["investigation_id"], resolution=answer, actor=actor)
 
 
 def _go_on(
@@ -390,7 +397,7 @@ def _abandon(
     )
 
 
-def withdraw_result(tx: LedgerTransaction, *, job_id: str, by: str) -> None:
+def withdraw_result(tx: LedgerTransaction, *, job_id: str, actor: str) -> None:
     """Record that the result of a succeeded job is given up; whatever lies under its key stays there.
 
     State and class stay. Tasks that were made are disputed, those that were not are never made.
@@ -422,12 +429,12 @@ def withdraw_result(tx: LedgerTransaction, *, job_id: str, by: str) -> None:
         job_id=job_id,
         tenant=job["tenant"],
         digest=job["result_digest"],
-        by=by,
+        by=actor,
     )
-    settle_if_done(tx, job_id)
+    finish_job_if_done(tx, job_id)
 
 
-def record_refused_write(
+def record_rejected_write(
     tx: LedgerTransaction,
     token: FencingToken,
     *,

@@ -31,7 +31,7 @@ from receipt_pipeline.ledger.open_questions import RECONCILER
 from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import items, jobs
 
-SETTLED_CLASSES = (ItemClass.CLASSIFIED, ItemClass.UNCHANGED, ItemClass.REJECTED)
+FINISHED_CLASSES = (ItemClass.CLASSIFIED, ItemClass.UNCHANGED, ItemClass.REJECTED)
 
 
 _CHILD = jobs.alias("child")
@@ -159,7 +159,7 @@ def accept_child(
     return child, False
 
 
-def answer_settled_by_children(tx: LedgerTransaction) -> list[str]:
+def resolve_by_children(tx: LedgerTransaction) -> list[str]:
     """Resolve open questions about unresolved items all of which a job of the same lineage has settled."""
     answered = []
     for row in tx.rows(_LEFT_TO_CHILDREN):
@@ -171,7 +171,7 @@ def answer_settled_by_children(tx: LedgerTransaction) -> list[str]:
                 tx,
                 row["investigation_id"],
                 resolution=f"settled by the retry in {', '.join(children)}",
-                by=RECONCILER,
+                actor=RECONCILER,
             )
             answered.append(str(row["investigation_id"]))
     return answered
@@ -185,6 +185,6 @@ def _settled_items(tx: LedgerTransaction, lineage: str) -> dict[str, str]:
         .where(jobs.c.lineage == lineage)
         .where(jobs.c.parent_job_id.is_not(None))
         .where(jobs.c.state.in_([JobState.SUCCEEDED, JobState.FAILED]))
-        .where(items.c.item_class.in_(SETTLED_CLASSES))
+        .where(items.c.item_class.in_(FINISHED_CLASSES))
     )
     return {row["item_id"]: row["job_id"] for row in tx.rows(query)}

@@ -63,7 +63,7 @@ _READY = (
     .where(_is_ready())
     .where(or_(jobs.c.release_id.in_(bindparam("carried", expanding=True)), jobs.c.close_cause.is_not(None)))
     .order_by(jobs.c.submitted_at, jobs.c.job_id)
-    .limit(bindparam("at_most", type_=Integer()))
+    .limit(bindparam("limit", type_=Integer()))
     .with_for_update(skip_locked=True)
 )
 _INSERT_WAVE = insert(waves)
@@ -100,7 +100,7 @@ _SILENT = (
 _KNOWN_WORKER = update(workers).where(workers.c.worker_id == bindparam("worker"))
 
 
-def carried_release_ids(tx: LedgerTransaction, *, worker_ttl_s: float) -> set[str]:
+def supported_release_ids(tx: LedgerTransaction, *, worker_ttl_s: float) -> set[str]:
     """Return the release ids that some live worker carries."""
     since = tx.now() - dt.timedelta(seconds=worker_ttl_s)
     rows = tx.rows(_CARRIED, {"since": since})
@@ -119,11 +119,11 @@ def _choose_ready(
 
     A closing job computes nothing any more, so that any worker can take it.
     """
-    carried = carried_release_ids(tx, worker_ttl_s=worker_ttl_s)
-    at_most = min(jobs_max, READY_SCAN_MAX)
+    carried = supported_release_ids(tx, worker_ttl_s=worker_ttl_s)
+    limit = min(jobs_max, READY_SCAN_MAX)
     chosen: list[str] = []
     total = 0
-    for row in tx.rows(_READY, {"now": tx.now(), "carried": sorted(carried), "at_most": at_most}):
+    for row in tx.rows(_READY, {"now": tx.now(), "carried": sorted(carried), "limit": limit}):
         if chosen and total + row["items_requested"] > items_max:
             break
         chosen.append(row["job_id"])
@@ -175,7 +175,7 @@ def extend_wave(tx: LedgerTransaction, wave_id: str, *, items_max: int, worker_t
 
 def mark_incapable(tx: LedgerTransaction, *, worker_ttl_s: float) -> list[str]:
     """Show ready accepted jobs that no live worker carries as `no_capable_worker`, and back again."""
-    carried = {"carried": sorted(carried_release_ids(tx, worker_ttl_s=worker_ttl_s))}
+    carried = {"carried": sorted(supported_release_ids(tx, worker_ttl_s=worker_ttl_s))}
     stranded = tx.rows(_STRANDED, carried)
     found = tx.rows(_FOUND_AGAIN, carried)
     for rows, phase in ((stranded, Phase.NO_CAPABLE_WORKER), (found, Phase.QUEUED)):
@@ -199,7 +199,7 @@ def wave_jobs(tx: LedgerTransaction, wave_id: str) -> list[dict[str, Any]]:
     return tx.rows(_WAVE_JOBS, {"wave": wave_id})
 
 
-def beat_wave(tx: LedgerTransaction, wave_id: str, *, run_id: str) -> bool:
+def renew_wave(tx: LedgerTransaction, wave_id: str, *, run_id: str) -> bool:
     """Keep a wave alive; False when it was closed meanwhile and its run should end."""
     now = tx.now()
     written = tx.execute(_BEAT, {"wave": wave_id, "now": now, "heartbeat_at": now, "run_id": run_id})

@@ -25,7 +25,7 @@ from receipt_pipeline.drill.sandbox import ScriptedReader
 from receipt_pipeline.ledger.effects.retention import due_results
 from receipt_pipeline.ledger.jobs.expire import overdue_job_ids
 from receipt_pipeline.ledger.jobs.failures import expired_leases
-from receipt_pipeline.ledger.jobs.quarantine import record_refused_write
+from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline.ledger.jobs.waves import open_waves
 from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.settings import read_settings
@@ -247,7 +247,7 @@ def _write_late(process: StepProcess) -> None:
     """Record what a stale worker leaves: a rejected write with another digest."""
     job_id = _job_id(process.services)
     with process.services.ledger.transaction() as tx:
-        record_refused_write(
+        record_rejected_write(
             tx,
             FencingToken(job_id, 0),
             write_kind="checkpoint",
@@ -261,15 +261,15 @@ def _lose_object(process: StepProcess) -> None:
 
 
 def _await_lease_end(process: StepProcess) -> None:
-    _await(process, lambda tx: bool(expired_leases(tx, at_most=1)))
+    _await(process, lambda tx: bool(expired_leases(tx, limit=1)))
 
 
 def _await_queue_deadline(process: StepProcess) -> None:
-    _await(process, lambda tx: bool(overdue_job_ids(tx, at_most=1)))
+    _await(process, lambda tx: bool(overdue_job_ids(tx, limit=1)))
 
 
 def _await_retention(process: StepProcess) -> None:
-    _await(process, lambda tx: bool(due_results(tx, at_most=1)))
+    _await(process, lambda tx: bool(due_results(tx, limit=1)))
 
 
 def _await(process: StepProcess, holds: Callable[[Any], bool]) -> None:

@@ -17,7 +17,7 @@ from receipt_pipeline.intake.accept import accept
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.accept import Lineage
 from receipt_pipeline.ledger.jobs.cancel import cancel_job, link_replacement, supersede_job
-from receipt_pipeline.ledger.jobs.waves import beat_wave, close_wave, extend_wave, wave_jobs
+from receipt_pipeline.ledger.jobs.waves import close_wave, extend_wave, renew_wave, wave_jobs
 from receipt_pipeline.reconciliation.repair import reconcile_ledger, sweep_objects
 from receipt_pipeline.reconciliation.retention import expire_results
 from receipt_pipeline.worker.dispatch import dispatch_waves
@@ -84,7 +84,7 @@ def submit(harness: Harness, wanted: WantedJob, *, replaces: str | None = None) 
     def supersede(tx: LedgerTransaction, job: dict[str, Any], replayed: bool) -> None:
         if replaces is not None and not replayed:
             supersede_job(tx, job_id=replaces, superseded_by=job["job_id"], limits=LIMITS)
-            link_replacement(tx, job_id=replaces, by_job_id=job["job_id"], by="kim")
+            link_replacement(tx, job_id=replaces, by_job_id=job["job_id"], actor="kim")
 
     try:
         acceptance = accept(
@@ -221,7 +221,7 @@ def run_wave(harness: Harness, wave_id: str, *, owner: str, actor: Actor | None 
     """Process the jobs of a wave, extend it by what became ready meanwhile, and close it."""
     worker = harness.worker(owner, actor)
     with harness.ledger.transaction() as tx:
-        if not beat_wave(tx, wave_id, run_id=owner):
+        if not renew_wave(tx, wave_id, run_id=owner):
             return
         job_ids = [row["job_id"] for row in wave_jobs(tx, wave_id)]
     while job_ids:
@@ -243,7 +243,7 @@ def send(harness: Harness, actor: Actor) -> None:
 def deliver_all(harness: Harness) -> None:
     """Deliver what is due, if anything is."""
     if _any(harness, "SELECT 1 FROM outbox WHERE state NOT IN ('sent', 'abandoned') LIMIT 1"):
-        deliver(harness.effects, at_most=PASS_MAX, time_bound_s=math.inf)
+        deliver(harness.effects, limit=PASS_MAX, time_bound_s=math.inf)
 
 
 def consume(harness: Harness, actor: Actor) -> None:
@@ -259,7 +259,7 @@ def consume(harness: Harness, actor: Actor) -> None:
 def consume_all(harness: Harness) -> None:
     """Consume what is due, if anything is."""
     if _any(harness, UNCONSUMED):
-        consume_due(harness.effects, at_most=PASS_MAX, time_bound_s=math.inf)
+        consume_due(harness.effects, limit=PASS_MAX, time_bound_s=math.inf)
 
 
 def reconcile(harness: Harness, actor: Actor) -> None:

@@ -128,7 +128,7 @@ class Harness:
             run_id=owner,
             monotonic=lambda: self.clock.seconds * drift,
             end_process=end_process,
-            start_beating=lambda heartbeat: self._start_heartbeat(actor, heartbeat),
+            start_heartbeat=lambda heartbeat: self._start_heartbeat(actor, heartbeat),
         )
 
     def _start_heartbeat(self, actor: Actor | None, heartbeat: Callable[[], None]) -> Callable[[], None]:

@@ -218,7 +218,11 @@ def resolve_held_jobs(harness: Harness) -> None:
         for keep in choices:
             try:
                 resolve_quarantine(
-                    harness.reconciler, job_id=row["job_id"], by="operator", keep=keep, withdraw=keep is None
+                    harness.reconciler,
+                    job_id=row["job_id"],
+                    actor="operator",
+                    keep=keep,
+                    withdraw=keep is None,
                 )
             except PipelineError as error:
                 harness.note(f"operator: {error.reason.code} for {row['job_id']}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,7 @@ def home(
 
 def acting(home: OpenedHome, *, tenant: str = TENANT, roles: frozenset[str] = ANYONE) -> Services:
     """Return the same home as another principal sees it."""
-    settings = dataclasses.replace(home.services.settings, tenant=tenant, roles=roles)
+    settings = home.services.settings.model_copy(update={"tenant": tenant, "roles": roles})
     return Services(
         settings=settings,
         ledger=home.services.ledger,

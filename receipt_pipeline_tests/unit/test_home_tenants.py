@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +29,7 @@ EVERY_ROLE = frozenset(Role)
 
 def acting(home: OpenedHome, tenant: str, roles: frozenset[str] = EVERY_ROLE) -> Services:
     """Return the same home as a principal of this tenant sees it."""
-    settings = dataclasses.replace(home.services.settings, tenant=tenant, roles=roles)
+    settings = home.services.settings.model_copy(update={"tenant": tenant, "roles": roles})
     opened = home.services
     return Services(settings, opened.ledger, opened.objects, opened.image_digest, opened.chains)
 

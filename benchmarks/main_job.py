@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from receipt_pipeline.app import analyst, maintenance
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.request import BATCH_CONTRACT
 
@@ -73,13 +74,13 @@ def _read_one(path: str) -> int:
 
 def _served(scans: Sequence[Path], *, manifests: int) -> tuple[float, dict[str, object]]:
     """Drop the scans as batch manifests into a served, empty home; return seconds and the account."""
-    from receipt_pipeline.app.facade import open_services
+    from receipt_pipeline.app.context import open_app
     from receipt_pipeline.runtime.supervisor import hosted
     from receipt_pipeline.settings import read_settings
 
     with tempfile.TemporaryDirectory(prefix="receipts-bench-") as folder:
         home = read_settings({**os.environ, "RECEIPTS_HOME": f"{folder}/home"})
-        services = open_services(home)
+        services = open_app(home)
         try:
             with hosted(home):
                 _drop(scans, home.inbox / home.tenant, manifests=manifests)
@@ -87,12 +88,15 @@ def _served(scans: Sequence[Path], *, manifests: int) -> tuple[float, dict[str, 
                 first = min(row["submitted_at"] for row in rows)
                 last = max(row["terminal_at"] for row in rows)
                 _await_settled(services, [row["job_id"] for row in rows])
-                services.reconcile_everything()
-                services.publish_report()
-                report = services.report(cutoff=None, published=False)
-                outcomes = services.check_all()
-            failed = sorted(name for name, outcome in outcomes.items() if not outcome.passed)
-            return (last - first).total_seconds(), {**report, "checks": len(outcomes), "red": failed}
+                maintenance.reconcile_everything(services)
+                maintenance.publish_report(services)
+                report = analyst.read_report(services, services.principal(), cutoff=None, published=False)
+                failed = sorted(maintenance.failed_checks(services))
+            return (last - first).total_seconds(), {
+                **report,
+                "checks": len(maintenance.CHECK_ASSETS),
+                "red": failed,
+            }
         finally:
             services.close()
 

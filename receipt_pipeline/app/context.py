@@ -1,4 +1,4 @@
-"""Open an instance: settings, ledger, store, chains and service contexts."""
+"""Opens one instance: settings, ledger, store, chains and what each service works with."""
 
 from __future__ import annotations
 
@@ -8,32 +8,30 @@ import threading
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import TypeVar
 
 from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.app.setup import set_up_releases
+from receipt_pipeline.app.setup import check_ledger_not_lost, make_directories, set_up_releases
 from receipt_pipeline.chain.image_digest import installed_image_digest
 from receipt_pipeline.chain.ocr import RapidOcrEngine
 from receipt_pipeline.chain.ocr_models import place_models
 from receipt_pipeline.chain.release import load_chain, shipped_releases, verify_release
 from receipt_pipeline.chain.values import OcrEngine
-from receipt_pipeline.core.errors import data_directory_fault
 from receipt_pipeline.core.pins import Pins
+from receipt_pipeline.core.principals import Principal
 from receipt_pipeline.effects.channels import Channel, CommandChannel, FileChannel
 from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.status_documents import send_status_documents
+from receipt_pipeline.evaluation.records import Evaluations
 from receipt_pipeline.intake.context import IntakeContext, status_document_location
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
+from receipt_pipeline.ledger.grants import acting_under_grant
 from receipt_pipeline.ledger.releases import list_releases
 from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.objects.store import ObjectStore
 from receipt_pipeline.reconciliation.context import Reconciler
-from receipt_pipeline.reconciliation.lost_ledger import HomeFolders, begin_anew, refuse_lost_ledger
 from receipt_pipeline.settings import PACKAGE_ROOT, Settings
 from receipt_pipeline.worker.context import Classifier, Worker
 
-# The watchdog and leases are per job; a wave stops taking up work this long after it began.
 _FOREVER = float("inf")
 
 
@@ -64,46 +62,56 @@ class Chains:
         return self.engine
 
     def warm_up(self) -> None:
-        """Load the reader's models now; their errors come at the first call, never at construction."""
+        """Load the reader's models now, so that their errors come before the first claim."""
         with self.lock:
             self._reader()
 
 
 @dataclass(frozen=True)
-class Rooms:
-    """Every room of one home, opened over the same ledger, objects and limits."""
+class AppContext:
+    """One opened instance; each service context is built when it is first needed."""
 
     settings: Settings
     ledger: Ledger
-    objects: ObjectStore
+    store: ObjectStore
     image_digest: str
     chains: Chains
 
+    def principal(self) -> Principal:
+        """Return whom the settings name, in the roles that his grant leaves him.
+
+        Raises:
+            NotAllowed: AUTHORITY.EXPIRED.v1 or AUTHORITY.REVOKED.v1.
+        """
+        named = Principal(self.settings.tenant, self.settings.caller, self.settings.roles)
+        with self.ledger.reading() as tx:
+            return acting_under_grant(tx, named)
+
     @cached_property
     def effects(self) -> EffectServices:
-        """Return what delivering and consuming work with."""
+        """Return what delivery and consumption work with."""
         return EffectServices(
             ledger=self.ledger,
-            objects=self.objects,
-            channel=_channel(self.settings),
+            objects=self.store,
+            channel=new_channel(self.settings),
             outbox_root=self.settings.outbox,
             limits=self.settings.limits,
         )
 
     @cached_property
     def intake(self) -> IntakeContext:
-        """Return what the doors of intake work with."""
+        """Return what intake works with."""
 
-        def tell(job_id: str) -> None:
+        def write_status_document(job_id: str) -> None:
             send_status_documents(self.effects, limit=1, job_id=job_id)
 
         return IntakeContext(
             ledger=self.ledger,
-            objects=self.objects,
+            objects=self.store,
             limits=self.settings.limits,
             home=self.settings.home,
             status_location=status_document_location(self.settings.home),
-            after_accept=tell,
+            after_accept=write_status_document,
             inbox_caller=self.settings.caller,
             rollout=self.settings.rollout,
         )
@@ -113,7 +121,7 @@ class Rooms:
         """Return what reconciliation works with."""
         return Reconciler(
             ledger=self.ledger,
-            objects=self.objects,
+            objects=self.store,
             limits=self.settings.limits,
             thresholds=self.settings.alert_thresholds,
         )
@@ -123,11 +131,22 @@ class Rooms:
         """Return what accounting works with."""
         return Accountant(ledger=self.ledger, report_root=self.settings.report, limits=self.settings.limits)
 
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        """Return what evaluations of releases work with."""
+        return Evaluations(
+            ledger=self.ledger,
+            folder=self.settings.evaluations,
+            artifacts=self.settings.shipped,
+            image_digest=self.image_digest,
+            labeled_scans=self.settings.evaluation_set,
+        )
+
     def worker(self, *, run_id: str, ends_at: float = _FOREVER) -> Worker:
         """Return a worker of this process; it yields at its next boundary past `ends_at` (monotonic)."""
         return Worker(
             ledger=self.ledger,
-            objects=self.objects,
+            objects=self.store,
             chains=self.chains,
             limits=self.settings.limits,
             owner=f"{platform.node()}:{os.getpid()}:{run_id or 'cli'}",
@@ -140,84 +159,62 @@ class Rooms:
         """Return the name under which this installation is registered as a worker."""
         return f"{platform.node()}:{self.image_digest[:19]}"
 
-    def carried_releases(self) -> list[str]:
+    def supported_releases(self) -> list[str]:
         """Return the ids of approved releases that verify in this installation right now."""
         with self.ledger.reading() as tx:
             rows = list_releases(tx)
-        carried = []
+        supported = []
         for row in rows:
             pins = Pins(**{name: row[name] for name in Pins.__slots__})
-            fault = verify_release(pins, shipped=self.settings.shipped, image_digest=self.image_digest)
-            if fault is None:
-                carried.append(str(row["release_id"]))
-        return carried
+            if verify_release(pins, shipped=self.settings.shipped, image_digest=self.image_digest) is None:
+                supported.append(str(row["release_id"]))
+        return supported
 
     def close(self) -> None:
         """Return every connection."""
         self.ledger.close()
 
 
-def _channel(settings: Settings) -> Channel:
-    """Return the way on which notifications leave: the outbox folder, or the operator's own program."""
+def new_channel(settings: Settings) -> Channel:
+    """Return where notifications are sent: the outbox folder, or the operator's own program."""
     if settings.notify_command:
         return CommandChannel(settings.notify_command, settings.notify_capability)
     return FileChannel(settings.outbox)
 
 
-def _make_folders(settings: Settings) -> None:
-    tenant = settings.tenant
-    own = (settings.objects, settings.report)
-    for folder in (settings.home, settings.inbox / tenant / "loose", settings.outbox / tenant, *own):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise data_directory_fault(error, folder) from error
-
-
-def _folders(settings: Settings) -> HomeFolders:
-    return HomeFolders(settings.home, settings.objects, settings.inbox, settings.outbox)
-
-
-def look_for_lost_ledger(settings: Settings) -> None:
-    """Refuse a home whose ledger is gone while what its jobs left still stands; creates nothing.
+def new_context(settings: Settings) -> AppContext:
+    """Open an instance: directories made, ledger migrated, shipped releases completed and approved.
 
     Raises:
-        LedgerUnavailable: LEDGER.LOST.v1, or the database cannot be reached within the bound.
+        LedgerUnavailable: the database cannot be reached within the bound, or it is new while the data
+            directory is not (LEDGER.LOST.v1).
+        InputRefused: SETTING.INVALID.v1 when the directories cannot be made.
+        ObjectFault: STORAGE.FULL.v1 when the disk is full.
     """
-    ledger = open_ledger(settings.ledger_url)
-    try:
-        refuse_lost_ledger(ledger, _folders(settings))
-    finally:
-        ledger.close()
-
-
-def begin_home_anew(settings: Settings) -> tuple[Path | None, list[str]]:
-    """Set aside what stands in a home without its ledger; see `begin_anew`."""
-    return begin_anew(open_ledger(settings.ledger_url), _folders(settings))
-
-
-R = TypeVar("R", bound=Rooms)
-
-
-def open_rooms(settings: Settings, kind: type[R]) -> R:
-    """Open a home: folders made, ledger migrated, shipped releases completed and approved.
-
-    Raises:
-        LedgerUnavailable: the database cannot be reached within the bound, or it is new while the home is
-            not (LEDGER.LOST.v1).
-        InputRefused: SETTING.INVALID.v1 when the home's folders cannot be made.
-        ObjectFault: STORAGE.FULL.v1 when there is no room for them.
-    """
-    _make_folders(settings)
+    make_directories(settings)
     image_digest = settings.image_digest or installed_image_digest(PACKAGE_ROOT)
     ledger = open_ledger(settings.ledger_url)
-    refuse_lost_ledger(ledger, _folders(settings))
+    check_ledger_not_lost(settings, ledger)
     ledger.migrate()
     set_up_releases(ledger, shipped_releases(settings.shipped, image_digest=image_digest))
-    return kind(
+    return AppContext(
         settings=settings,
         ledger=ledger,
-        objects=LocalObjectStore(settings.objects),
+        store=LocalObjectStore(settings.objects),
         image_digest=image_digest,
         chains=Chains(settings, image_digest),
     )
+
+
+_opened: dict[tuple[str, str], AppContext] = {}
+_opening = threading.Lock()
+
+
+def open_app(settings: Settings) -> AppContext:
+    """Open an instance once per process, and return it again after that. Raises as `new_context` does."""
+    with _opening:
+        name = (str(settings.home), settings.ledger_url)
+        known = _opened.get(name)
+        if known is None or known.settings != settings:
+            known = _opened[name] = new_context(settings)
+        return known

@@ -1,24 +1,61 @@
-"""Register the shipped releases and drop the samples."""
+"""Prepares an instance: its directories, a ledger that is not lost, the shipped releases, the samples."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Iterable
-from pathlib import Path
 
 from sqlalchemy.exc import IntegrityError
 
 from receipt_pipeline.chain.release import ShippedRelease
-from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
+from receipt_pipeline.core.errors import data_directory_fault
+from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction, open_ledger
 from receipt_pipeline.ledger.releases import SETUP, alias_head, approve_release, list_releases, move_alias
+from receipt_pipeline.reconciliation.lost_ledger import HomeFolders, refuse_lost_ledger
+from receipt_pipeline.settings import Settings
+
+MANIFEST = "manifest.json"
+
+
+def make_directories(settings: Settings) -> None:
+    """Make the data directory with its inbox, outbox, objects and report.
+
+    Raises:
+        InputRefused: SETTING.INVALID.v1. ObjectFault: STORAGE.FULL.v1.
+    """
+    tenant = settings.tenant
+    own = (settings.objects, settings.report)
+    for folder in (settings.home, settings.inbox / tenant / "loose", settings.outbox / tenant, *own):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise data_directory_fault(error, folder) from error
+
+
+def check_ledger_not_lost(settings: Settings, ledger: Ledger | None = None) -> None:
+    """Refuse a data directory whose ledger is gone while what its jobs left is there; creates nothing.
+
+    Args:
+        ledger: the opened one; without it one is opened for this check alone.
+    Raises:
+        LedgerUnavailable: LEDGER.LOST.v1, or the database cannot be reached within the bound.
+    """
+    opened = ledger or open_ledger(settings.ledger_url)
+    try:
+        refuse_lost_ledger(
+            opened, HomeFolders(settings.home, settings.objects, settings.inbox, settings.outbox)
+        )
+    finally:
+        if ledger is None:
+            opened.close()
 
 
 def set_up_releases(ledger: Ledger, shipped: Iterable[ShippedRelease]) -> None:
     """Approve the shipped releases of this installation as recorded events by `system:setup`.
 
-    An alias that set-up moved last follows its template; one that a person moved stays where it
-    is. Where nothing has changed since the last opening, nothing is written.
+    An alias that set-up moved last follows its template; one that a person moved stays where it is.
+    Nothing is written when nothing has changed since the last opening.
     """
     shipped = tuple(shipped)
     with ledger.reading() as tx:
@@ -27,7 +64,7 @@ def set_up_releases(ledger: Ledger, shipped: Iterable[ShippedRelease]) -> None:
     try:
         _write(ledger, shipped)
     except IntegrityError:
-        # Another process opened the same home at this moment and approved them first.
+        # Another process opened the same instance at this moment and approved them first.
         _write(ledger, shipped)
 
 
@@ -60,11 +97,9 @@ def _follows(tx: LedgerTransaction, alias: str) -> bool:
     return head is None or head["moved_by"] == SETUP
 
 
-MANIFEST = "manifest.json"
-
-
-def drop_samples(samples: Path, inbox: Path) -> str:
-    """Copy the sample scans, then their manifest under its final name; returns its idempotency key."""
+def drop_samples(settings: Settings) -> str:
+    """Copy the sample scans to the inbox, then their manifest; returns its idempotency key."""
+    samples, inbox = settings.shipped / "samples", settings.inbox / settings.tenant
     inbox.mkdir(parents=True, exist_ok=True)
     manifest = json.loads((samples / MANIFEST).read_bytes())
     for item in manifest["items"]:

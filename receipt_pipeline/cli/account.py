@@ -10,6 +10,7 @@ from rich.text import Text
 
 from receipt_pipeline.accounting.figures import FIGURES
 from receipt_pipeline.accounting.release_report import why_the_gate_fails
+from receipt_pipeline.app import analyst, maintenance, operator
 from receipt_pipeline.cli.answers import Exit, answering, people, print_json, print_table, remarks
 from receipt_pipeline.cli.asked_time import asked_time
 from receipt_pipeline.cli.opening import services
@@ -22,7 +23,7 @@ JSON = typer.Option(False, "--json", help="Print one JSON document.")
 @answering
 def reconcile(as_json: bool = JSON) -> None:
     """Compare ledger, objects, effects and deliveries, and repair what can be; repeatable."""
-    summary = services().reconcile_everything(by_person=True)
+    summary = operator.reconcile(services(), services().principal())
     if as_json:
         print_json(summary)
         return
@@ -44,12 +45,12 @@ def report(
     """Refresh and publish the account, then print it. Exit status 1 when the gate fails."""
     opened, at = services(), asked_time(cutoff)
     if not published:
-        opened.sweep_objects()
-        opened.review_alerts()
-        for notice in opened.publish_report().notices:
+        maintenance.sweep_objects(opened)
+        maintenance.review_alerts(opened)
+        for notice in maintenance.publish_report(opened).notices:
             remarks.print(Text.assemble(("notice", "bold yellow"), f" {notice}"))
     if page:
-        people.print(str(opened.publish_page()))
+        people.print(str(maintenance.publish_page(opened)))
         return Exit.DONE
     if figure:
         if figure not in FIGURES:
@@ -58,13 +59,13 @@ def report(
         if not as_json:
             people.print(f"found by: {sql}")
     if sql:
-        rows = opened.query_report(sql)
+        rows = analyst.query_report(opened, opened.principal(), sql)
         if as_json:
             print_json(rows)
         else:
             print_table(rows, list(rows[0]) if rows else [], title=f"{len(rows)} rows")
         return Exit.DONE
-    document = opened.report(cutoff=at, published=published)
+    document = analyst.read_report(opened, opened.principal(), cutoff=at, published=published)
     if as_json:
         print_json(document)
     else:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from receipt_pipeline.app import submitter
 from receipt_pipeline.cli.answers import answering, people, print_json
 from receipt_pipeline.cli.opening import services
 
@@ -17,7 +18,7 @@ def classify(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document."),
 ) -> None:
     """Classify one scan at once. Nothing is accepted and no job is made."""
-    answer = services().classify_now(scan, release=release or None)
+    answer = submitter.classify_scan(services(), services().principal(), scan, release=release or None)
     if as_json:
         print_json(answer)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from receipt_pipeline.app import admin
 from receipt_pipeline.cli.answers import answering, people, print_json, print_table
 from receipt_pipeline.cli.opening import services
 
@@ -14,7 +15,7 @@ room = typer.Typer(no_args_is_help=True, help="List, give and revoke grants.")
 @answering
 def list_all(as_json: bool = typer.Option(False, "--json", help="Print one JSON document.")) -> None:
     """List the grants of the tenant, oldest first. Callers without one act by the settings alone."""
-    rows = services().grants()
+    rows = admin.list_grants(services(), services().principal())
     if as_json:
         print_json(rows)
         return
@@ -40,7 +41,7 @@ def give(
 ) -> None:
     """Let a caller act in these roles from now on; this renews a grant that has expired."""
     named = [name.strip() for name in roles.split(",") if name.strip()]
-    number = services().give_grant(caller, roles=named, days=days)
+    number = admin.give_grant(services(), services().principal(), caller, roles=named, days=days)
     people.print(f"grant {number}: {caller} may act as {', '.join(sorted(named))}")
 
 
@@ -48,7 +49,7 @@ def give(
 @answering
 def revoke(caller: str = typer.Argument(..., help="Who may act no more.")) -> None:
     """Revoke a caller's grant. Accepted jobs keep their scope; their decisions go to a reviewer."""
-    left = services().revoke_grant(caller)
+    left = admin.revoke_grant(services(), services().principal(), caller)
     people.print(f"{caller} may act no more; {left} open jobs keep their scope and go to a reviewer")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from receipt_pipeline.app import operator
 from receipt_pipeline.cli.answers import answering, people, print_json, print_table
 from receipt_pipeline.cli.opening import services
 
@@ -17,7 +18,7 @@ def list_all(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document."),
 ) -> None:
     """List open investigations, nearest deadline first."""
-    rows = services().investigations(only_open=not everything)
+    rows = operator.list_investigations(services(), services().principal(), only_open=not everything)
     if as_json:
         print_json(rows)
         return
@@ -34,7 +35,7 @@ def assign(
     owner: str = typer.Argument(..., help="An active principal."),
 ) -> None:
     """Give an investigation to an active principal."""
-    services().assign_investigation(investigation, owner=owner)
+    operator.assign_investigation(services(), services().principal(), investigation, owner=owner)
     people.print(f"{investigation} is now owned by {owner}")
 
 
@@ -47,7 +48,9 @@ def resolve(
     withdraw: bool = typer.Option(False, "--withdraw", help="Give the divergent or lost result up."),
 ) -> None:
     """Record a decision. A quarantine needs --keep DIGEST or --withdraw, any other question a note."""
-    services().resolve_investigation(investigation, note=note, keep=keep or None, withdraw=withdraw)
+    operator.resolve_investigation(
+        services(), services().principal(), investigation, note=note, keep=keep or None, withdraw=withdraw
+    )
     people.print(f"{investigation} is resolved")
 
 

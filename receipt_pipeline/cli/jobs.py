@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from rich.text import Text
 
+from receipt_pipeline.app import submitter
 from receipt_pipeline.cli.answers import answering, people, plain, print_json, print_table
 from receipt_pipeline.cli.opening import services
 from receipt_pipeline.core.audiences import Audience
@@ -34,16 +35,16 @@ def status(
     if audience not in AUDIENCES:
         raise InputRefused(FIELD_INVALID, pointer="--audience", allowed=", ".join(AUDIENCES))
     if job.startswith(SUBMISSION_PREFIX):
-        _show_submission(services().submission(job), as_json=as_json)
+        _show_submission(submitter.read_submission(services(), services().principal(), job), as_json=as_json)
         return
-    document = services().status(job, audience=audience)
+    document = submitter.read_status(services(), services().principal(), job, audience=audience)
     if as_json:
         print_json(document)
         return
     if job.startswith(IMPORTED_PREFIX):
         _show_sections(document)
         return
-    public = document.get("status") or services().status(job)
+    public = document.get("status") or submitter.read_status(services(), services().principal(), job)
     people.print(_command_for(job, render_consequence(public)))
     if audience != Audience.SUPPORT:
         epoch = document["lease"]["epoch"] if audience == Audience.ENGINEERING else None
@@ -56,7 +57,7 @@ def _command_for(job: str, text: str) -> str:
     """Return a command with this job's id in it, or that of the job which it says to follow."""
     written = text.replace("JOB", job)
     if OTHER_JOB in written:
-        links = services().status(job)["links"]
+        links = submitter.read_status(services(), services().principal(), job)["links"]
         written = written.replace(OTHER_JOB, links["superseded_by"] or links["children"][-1])
     return written
 
@@ -84,7 +85,7 @@ def jobs(
     except ValueError as error:
         allowed = ", ".join(JobState)
         raise InputRefused(FIELD_INVALID, pointer="--state", allowed=allowed) from error
-    rows = services().jobs(state=wanted)
+    rows = submitter.list_jobs(services(), services().principal(), state=wanted)
     if as_json:
         print_json(rows)
         return
@@ -104,7 +105,7 @@ def result(
     if rejections is not None:
         _write_rejections(job, rejections, as_json=as_json)
         return
-    document = services().result(job)
+    document = submitter.read_result(services(), services().principal(), job)
     if as_json:
         print_json(document)
         return
@@ -125,7 +126,7 @@ def result(
 
 
 def _write_rejections(job: str, target: Path, *, as_json: bool) -> None:
-    lines = services().rejections(job)
+    lines = submitter.list_rejections(services(), services().principal(), job)
     try:
         target.write_text(rejections_csv(lines), encoding="utf-8")
     except OSError as error:
@@ -139,7 +140,7 @@ def _write_rejections(job: str, target: Path, *, as_json: bool) -> None:
 @answering
 def cancel(job: str = typer.Argument(..., help="Job id."), as_json: bool = JSON) -> None:
     """Cancel an open job: says what stopped, what stands, and what remains."""
-    answer = services().cancel(job)
+    answer = submitter.cancel_job(services(), services().principal(), job)
     if as_json:
         print_json(answer)
         return

@@ -7,7 +7,6 @@ import typer
 from receipt_pipeline import __version__
 from receipt_pipeline.cli import (
     account,
-    afresh,
     classify,
     drills,
     grants,
@@ -59,7 +58,6 @@ for room in (
     account,
     operations,
     rollout,
-    afresh,
     drills,
 ):
     room.register(app)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from receipt_pipeline.app.facade import Services, open_services
+from receipt_pipeline.app.context import AppContext, open_app
 from receipt_pipeline.settings import Settings, read_settings
 
 
@@ -11,6 +11,6 @@ def settings() -> Settings:
     return read_settings()
 
 
-def services() -> Services:
+def services() -> AppContext:
     """Open the services of this home."""
-    return open_services(settings())
+    return open_app(settings())

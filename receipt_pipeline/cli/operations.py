@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from receipt_pipeline.app import admin, maintenance, operator
 from receipt_pipeline.cli.answers import Exit, answering, people, print_json, print_table
 from receipt_pipeline.cli.opening import services
 
@@ -19,8 +20,8 @@ def list_alerts(
 ) -> Exit:
     """Look once, then list the alerts that stand. Exit status 1 when one does."""
     opened = services()
-    opened.review_alerts()
-    rows = opened.alerts(everything=everything)
+    maintenance.review_alerts(opened)
+    rows = operator.list_alerts(opened, opened.principal(), everything=everything)
     if as_json:
         print_json(rows)
     else:
@@ -37,7 +38,7 @@ def link(
     channel: str = typer.Option("file", "--channel", help="Channel over which it leaves."),
 ) -> None:
     """Send alerts of a kind over a channel from now on."""
-    new = services().link_alerts(kind, channel=channel)
+    new = operator.link_alerts(services(), services().principal(), kind, channel=channel)
     people.print(f"alerts of kind {kind} {'now leave' if new else 'leave already'} over {channel}")
 
 
@@ -45,7 +46,7 @@ def link(
 @answering
 def list_links(as_json: bool = JSON) -> None:
     """List which alerts leave over which channels."""
-    rows = services().alert_links()
+    rows = operator.list_alert_links(services(), services().principal())
     if as_json:
         print_json(rows)
         return
@@ -56,7 +57,7 @@ def list_links(as_json: bool = JSON) -> None:
 @answering
 def try_channels(as_json: bool = JSON) -> Exit:
     """Send a test alert over every linked channel. Exit status 1 when it arrived nowhere."""
-    sent = services().test_alerts()
+    sent = operator.test_alerts(services(), services().principal())
     if as_json:
         print_json(sent)
     else:
@@ -68,7 +69,7 @@ def try_channels(as_json: bool = JSON) -> Exit:
 @answering
 def list_submitters(as_json: bool = JSON) -> None:
     """List named submitters, their quotas and the items they have open."""
-    rows = services().submitters()
+    rows = admin.list_submitters(services(), services().principal())
     if as_json:
         print_json(rows)
         return
@@ -80,7 +81,7 @@ def list_submitters(as_json: bool = JSON) -> None:
 @answering
 def add(caller: str = typer.Argument(..., help="Name of the submitter."), as_json: bool = JSON) -> None:
     """Name a submitter; it starts with a small quota."""
-    row = services().add_submitter(caller)
+    row = admin.add_submitter(services(), services().principal(), caller)
     if as_json:
         print_json(row)
         return
@@ -95,7 +96,7 @@ def quota(
     as_json: bool = JSON,
 ) -> None:
     """Change a quota; a larger one needs capacity and queue age watched over a channel that works."""
-    row = services().change_quota(caller, quota_items=items)
+    row = admin.change_quota(services(), services().principal(), caller, quota_items=items)
     if as_json:
         print_json(row)
         return

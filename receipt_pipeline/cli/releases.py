@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from receipt_pipeline.app import admin
 from receipt_pipeline.cli.answers import answering, people, print_json, print_table
 from receipt_pipeline.cli.opening import services
+from receipt_pipeline.evaluation import records
 
 SHOWN_FIGURES = (
     "strict_micro_f1",
@@ -25,7 +27,7 @@ room = typer.Typer(no_args_is_help=True, help="List, approve, promote and retire
 @answering
 def list_all(as_json: bool = typer.Option(False, "--json", help="Print one JSON document.")) -> None:
     """List the releases and the aliases that point at them."""
-    rows = services().releases()
+    rows = admin.list_releases(services())
     if as_json:
         print_json(rows)
         return
@@ -48,7 +50,9 @@ def approve(
     despite: str = typer.Option("", "--despite", help="Why, although it is worse; recorded with your name."),
 ) -> None:
     """Approve a shipped release; refused when its evaluation on record says that it is worse."""
-    people.print(f"approved {services().approve_release(name, despite=despite or None)}")
+    people.print(
+        f"approved {admin.approve_release(services(), services().principal(), name, despite=despite or None)}"
+    )
 
 
 @room.command()
@@ -56,10 +60,10 @@ def approve(
 def evaluate(name: str = typer.Argument(..., help="Name of a shipped release.")) -> None:
     """Evaluate a release on the labelled scans of RECEIPTS_EVALUATION_SET; prints where the page lies."""
     opened = services()
-    figures = opened.evaluate_release(name)["figures"]
+    figures = admin.evaluate_release(opened, opened.principal(), name)["figures"]
     for measure in SHOWN_FIGURES:
         people.print(f"{measure:24} {figures[measure]}")
-    people.print(str(opened.evaluation_page(name)))
+    people.print(str(records.evaluation_page(opened.evaluations, name)))
 
 
 @room.command()
@@ -70,7 +74,11 @@ def promote(
     despite: str = typer.Option("", "--despite", help="Why, although it is worse; recorded with your name."),
 ) -> None:
     """Let an alias point at a release. Jobs already accepted keep their pins."""
-    people.print(f"{alias} -> {services().promote_release(release, alias=alias, despite=despite or None)}")
+    opened = services()
+    moved_to = admin.promote_release(
+        opened, opened.principal(), release, alias=alias, despite=despite or None
+    )
+    people.print(f"{alias} -> {moved_to}")
 
 
 @room.command()
@@ -80,7 +88,9 @@ def retire(
     force: bool = typer.Option(False, "--force", help="Even the last one; then nothing can be accepted."),
 ) -> None:
     """Retire a release: nothing new is accepted under it, waiting jobs fail as identity_failed."""
-    people.print(f"retired {services().retire_release(release, even_the_last=force)}")
+    people.print(
+        f"retired {admin.retire_release(services(), services().principal(), release, even_the_last=force)}"
+    )
 
 
 def register(app: typer.Typer) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from receipt_pipeline.app import operator, submitter
 from receipt_pipeline.cli.answers import Exit, answering, people, print_json, print_table
 from receipt_pipeline.cli.asked_time import asked_time
 from receipt_pipeline.cli.jobs import show_ending
@@ -30,7 +31,7 @@ def retry(
     if not unresolved:
         raise InputRefused(FIELD_INVALID, pointer="--unresolved", wanted="this; all of it is never retried")
     opened, at = services(), asked_time(cutoff)
-    scope = opened.preview_retry(job, cutoff=at)
+    scope = submitter.preview_retry(opened, opened.principal(), job, cutoff=at)
     if preview or not yes:
         if as_json and preview:
             print_json(scope)
@@ -42,7 +43,7 @@ def retry(
             return Exit.DONE
         if not typer.confirm(f"Start a child job over these {len(scope['touched'])} items?"):
             return Exit.BAD_NEWS
-    answer = opened.retry(job, cutoff=at)
+    answer = submitter.retry_job(opened, opened.principal(), job, cutoff=at)
     if as_json:
         print_json(answer)
         return Exit.DONE
@@ -68,7 +69,7 @@ def _show_scope(scope: dict[str, Any]) -> None:
 @answering
 def requeue(job: str = typer.Argument(..., help="Job id."), as_json: bool = JSON) -> None:
     """Take a running job from its worker and make it ready at once; the old worker is fenced."""
-    answer = services().requeue(job)
+    answer = operator.requeue_job(services(), services().principal(), job)
     if as_json:
         print_json(answer)
     else:
@@ -82,7 +83,7 @@ def supersede(
     as_json: bool = JSON,
 ) -> None:
     """Replace an open job; both records name each other, and what was given up is named."""
-    answer = services().supersede(job, by=by)
+    answer = submitter.supersede_job(services(), services().principal(), job, by=by)
     if as_json:
         print_json(answer)
         return

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from receipt_pipeline.app import admin
 from receipt_pipeline.cli.answers import Exit, answering, people, print_json, print_table
 from receipt_pipeline.cli.opening import services
 from receipt_pipeline.core.errors import InputRefused
@@ -29,7 +30,7 @@ def import_jobs(
     """Import an older system's jobs: each gets a terminal class or an owned investigation, once."""
     if rejections is not None:
         _check_writable(rejections)
-    answer = services().import_jobs(path, origin=origin, meanings=state)
+    answer = admin.import_legacy_jobs(services(), services().principal(), path, origin=origin, states=state)
     document = answer.as_document()
     if rejections is not None:
         _write(rejections, document["rejected"])
@@ -86,7 +87,7 @@ def rollback(
         raise InputRefused(
             FIELD_INVALID, pointer="--yes", wanted="--yes, after a copy of the ledger was kept"
         )
-    dropped = services().roll_back(revision)
+    dropped = admin.roll_back_ledger(services(), services().principal(), revision)
     if as_json:
         print_json({"revision": revision, "dropped": dropped})
     else:

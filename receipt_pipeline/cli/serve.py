@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from receipt_pipeline.app.facade import Services
+from receipt_pipeline.app import analyst, maintenance, submitter
+from receipt_pipeline.app.context import AppContext
+from receipt_pipeline.app.setup import drop_samples
 from receipt_pipeline.cli.account import show_report
 from receipt_pipeline.cli.answers import Exit, answering, people, remarks
 from receipt_pipeline.cli.opening import services
@@ -69,13 +71,13 @@ def demo() -> Exit:
     remarks.print("starting web server and daemon ...", highlight=False)
     with hosted(opened.settings) as served:
         remarks.print(f"web UI: {served.address}", highlight=False)
-        answer = opened.drop_samples()
+        answer = drop_samples(opened.settings)
         job_ids = _await_accepted(opened, answer, served)
         _await_terminal(opened, job_ids, served)
         _run_accounting(served)
-        document = opened.report(cutoff=None, published=True)
-        failed = [name for name, outcome in opened.check_all().items() if not outcome.passed]
-    for status in (opened.status(job_id) for job_id in job_ids):
+        document = analyst.read_report(opened, opened.principal(), cutoff=None, published=True)
+        failed = maintenance.failed_checks(opened)
+    for status in (submitter.read_status(opened, opened.principal(), job_id) for job_id in job_ids):
         items = ", ".join(f"{count} {name}" for name, count in status["items"].items() if count)
         people.print(
             f"{status['job_id']}: {status['state']}/{status['terminal_class']} ({items})", highlight=False
@@ -88,27 +90,34 @@ def demo() -> Exit:
     return Exit.DONE if document["gate"] == "pass" and not failed else Exit.BAD_NEWS
 
 
-def _await_accepted(opened: Services, key: str, served: Hosted) -> list[str]:
+def _await_accepted(opened: AppContext, key: str, served: Hosted) -> list[str]:
     """Return the samples' job ids once the submissions sensor accepted the dropped manifest."""
     end = time.monotonic() + DEMO_WAIT_S
     while time.monotonic() < end:
-        found = [row["job_id"] for row in opened.jobs() if row["idempotency_key"] == key]
-        if found and not opened.inbox_waiting():
+        found = [
+            row["job_id"]
+            for row in submitter.list_jobs(opened, opened.principal())
+            if row["idempotency_key"] == key
+        ]
+        if found and not maintenance.has_waiting_manifests(opened):
             return found
         served.keep_running()
         time.sleep(POLL_S)
     raise _unfinished("the submissions sensor", manifest=key)
 
 
-def _await_terminal(opened: Services, job_ids: list[str], served: Hosted) -> None:
+def _await_terminal(opened: AppContext, job_ids: list[str], served: Hosted) -> None:
     """Show progress until every job is terminal and its effects are settled."""
     end = time.monotonic() + DEMO_WAIT_S
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=remarks) as progress:
-        total = sum(opened.status(job_id)["items"]["requested"] for job_id in job_ids)
+        total = sum(
+            submitter.read_status(opened, opened.principal(), job_id)["items"]["requested"]
+            for job_id in job_ids
+        )
         bar = progress.add_task("scans", total=total)
         while time.monotonic() < end:
-            statuses = [opened.status(job_id) for job_id in job_ids]
+            statuses = [submitter.read_status(opened, opened.principal(), job_id) for job_id in job_ids]
             done = sum(
                 status["items"]["requested"]
                 if status["state"] in TERMINAL_STATES
@@ -116,11 +125,15 @@ def _await_terminal(opened: Services, job_ids: list[str], served: Hosted) -> Non
                 for status in statuses
             )
             progress.update(bar, completed=done)
-            if all(s["state"] in TERMINAL_STATES for s in statuses) and not opened.unsettled(job_ids):
+            if all(
+                s["state"] in TERMINAL_STATES for s in statuses
+            ) and not maintenance.jobs_with_unfinished_effects(opened, job_ids):
                 return
             served.keep_running()
             time.sleep(POLL_S)
-    standing = {job_id: opened.status(job_id)["state"] for job_id in job_ids}
+    standing = {
+        job_id: submitter.read_status(opened, opened.principal(), job_id)["state"] for job_id in job_ids
+    }
     raise _unfinished("the samples to be classified and their effects", jobs=standing)
 
 

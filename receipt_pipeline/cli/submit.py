@@ -9,7 +9,8 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from receipt_pipeline.app.facade import Services
+from receipt_pipeline.app import maintenance, submitter
+from receipt_pipeline.app.context import AppContext
 from receipt_pipeline.cli.answers import Exit, answering, people, print_json, remarks
 from receipt_pipeline.cli.opening import services
 from receipt_pipeline.core.errors import InputRefused
@@ -44,7 +45,9 @@ def submit(
     if not all(paths):  # An empty word would name the current folder.
         raise InputRefused(FIELD_INVALID, pointer="PATH", wanted="the name of a manifest, folder or scan")
     opened = services()
-    answers = opened.submit([Path(path) for path in paths], key=key, new=new, release=release)
+    answers = submitter.submit(
+        opened, opened.principal(), [Path(path) for path in paths], key=key, new=new, release=release
+    )
     lines = [line for answer in answers for line in answer["lines"]]
     job_ids = [line["job_id"] for line in lines if line.get("job_id") and line["outcome"] != "conflict"]
     for line in lines:
@@ -102,7 +105,7 @@ def _show_status(status: dict[str, Any]) -> None:
     people.print(f"  next: {status['next_action']}")
 
 
-def wait_until_settled(opened: Services, job_ids: list[str], *, show: bool) -> list[dict[str, Any]]:
+def wait_until_settled(opened: AppContext, job_ids: list[str], *, show: bool) -> list[dict[str, Any]]:
     """Return the status documents once every job is terminal and delivery and consumption ran.
 
     Where no daemon serves this home, the real sensors are evaluated here and every wave runs in
@@ -117,13 +120,17 @@ def wait_until_settled(opened: Services, job_ids: list[str], *, show: bool) -> l
         while True:
             if rounds is not None:
                 rounds.tick()
-            statuses = [opened.status(job_id) for job_id in wanted]
+            statuses = [submitter.read_status(opened, opened.principal(), job_id) for job_id in wanted]
             done = sum(1 for status in statuses if status["state"] in TERMINAL_STATES)
             line = _progress(statuses, done)
             if show and line != shown:
                 remarks.print(line)
                 shown = line
-            if done == len(wanted) and not opened.unsettled(wanted) and not (rounds and rounds.busy):
+            if (
+                done == len(wanted)
+                and not maintenance.jobs_with_unfinished_effects(opened, wanted)
+                and not (rounds and rounds.busy)
+            ):
                 return statuses
             if all(
                 status["phase"] in ("reconciling", "quarantined")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from receipt_pipeline.app import reviewer
 from receipt_pipeline.cli.answers import answering, people, print_json, print_table
 from receipt_pipeline.cli.opening import services
 
@@ -17,7 +18,7 @@ def list_all(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document."),
 ) -> None:
     """List open review tasks, oldest first."""
-    rows = services().review_tasks(only_open=not everything)
+    rows = reviewer.list_tasks(services(), services().principal(), only_open=not everything)
     if as_json:
         print_json(rows)
         return
@@ -29,7 +30,7 @@ def list_all(
 @answering
 def done(decision: str = typer.Argument(..., help="Decision id.")) -> None:
     """Mark one open task as done."""
-    services().finish_review_task(decision)
+    reviewer.finish_task(services(), services().principal(), decision)
     people.print(f"{decision} is done")
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import dagster as dg
 
-from receipt_pipeline.accounting.figures import SWEPT
+from receipt_pipeline.accounting.figures import SWEPT, reading_queries
+from receipt_pipeline.app import analyst, maintenance
 from receipt_pipeline.defs.metadata import jobs_linked, queries_shown
 from receipt_pipeline.defs.resources import ReceiptServices
 
@@ -16,8 +17,8 @@ FRESH = dg.FreshnessPolicy.time_window(fail_window=dt.timedelta(hours=24), warn_
 
 def _counted(services: ReceiptServices, reading: str) -> dg.MaterializeResult[Any]:
     opened = services.open()
-    counts = opened.counts()[reading]
-    queries = queries_shown(opened.reading_queries(reading, counts))
+    counts = maintenance.count_records(opened)[reading]
+    queries = queries_shown(reading_queries(reading, counts))
     return dg.MaterializeResult(metadata={**counts, "queries": queries})
 
 
@@ -31,9 +32,9 @@ def _counted(services: ReceiptServices, reading: str) -> dg.MaterializeResult[An
 def job_ledger(services: ReceiptServices) -> dg.MaterializeResult[Any]:
     """Count the jobs per state, and look at the whole ledger for what is worth an alert."""
     opened = services.open()
-    opened.review_alerts()
-    counts = opened.counts()["jobs"]
-    queries = queries_shown(opened.reading_queries("jobs", counts))
+    maintenance.review_alerts(opened)
+    counts = maintenance.count_records(opened)["jobs"]
+    queries = queries_shown(reading_queries("jobs", counts))
     return dg.MaterializeResult(metadata={"jobs": sum(counts.values()), **counts, "queries": queries})
 
 
@@ -48,12 +49,12 @@ def job_ledger(services: ReceiptServices) -> dg.MaterializeResult[Any]:
 def result_objects(services: ReceiptServices) -> dg.MaterializeResult[Any]:
     """Compare objects with the ledger and record what was found."""
     opened = services.open()
-    sweep = opened.sweep_objects()
-    faulty = opened.faulty_results()
+    sweep = maintenance.sweep_objects(opened)
+    faulty = maintenance.jobs_with_faulty_results(opened)
     return dg.MaterializeResult(
         metadata={
             **sweep.counts,
-            "jobs at fault": jobs_linked(faulty, opened.last_runs(faulty)),
+            "jobs at fault": jobs_linked(faulty, maintenance.last_runs(opened, faulty)),
             "queries": queries_shown({"faults": SWEPT}),
         }
     )
@@ -95,7 +96,7 @@ def review_tasks(services: ReceiptServices) -> dg.MaterializeResult[Any]:
 )
 def ledger_export(services: ReceiptServices) -> dg.MaterializeResult[Any]:
     """Export the ledger."""
-    rows = services.open().export_ledger()
+    rows = maintenance.export_ledger(services.open())
     queries = queries_shown({name: f"SELECT * FROM {name}" for name in rows})
     return dg.MaterializeResult(metadata={**rows, "queries": queries})
 
@@ -111,7 +112,7 @@ def ledger_export(services: ReceiptServices) -> dg.MaterializeResult[Any]:
 def job_accounting(services: ReceiptServices) -> dg.MaterializeResult[Any]:
     """Build the report aside and publish it; readers keep what they have open."""
     opened = services.open()
-    account = opened.publish_report()
+    account = maintenance.publish_report(opened)
     asked = [row["job_id"] for row in account.document["investigations"] if row["state"] == "open"]
     columns = ("job_id", "kind", "owner", "deadline", "state")
     return dg.MaterializeResult(
@@ -125,7 +126,7 @@ def job_accounting(services: ReceiptServices) -> dg.MaterializeResult[Any]:
                 ],
                 schema=dg.TableSchema([dg.TableColumn(name) for name in columns]),
             ),
-            "jobs in question": jobs_linked(asked, opened.last_runs(asked)),
+            "jobs in question": jobs_linked(asked, maintenance.last_runs(opened, asked)),
             "queries": queries_shown(account.document["found_by"]),
             "chart": dg.MetadataValue.md(account.markdown),
             **{
@@ -150,8 +151,8 @@ def job_accounting(services: ReceiptServices) -> dg.MaterializeResult[Any]:
 def operations_report(services: ReceiptServices) -> dg.MaterializeResult[Any]:
     """Render what is published; standing alerts first."""
     opened = services.open()
-    page = opened.publish_page()
-    document = opened.report(cutoff=None, published=True)
+    page = maintenance.publish_page(opened)
+    document = analyst.read_report(opened, opened.principal(), cutoff=None, published=True)
     warned = [row["job_id"] for row in document["alerts"]]
     return dg.MaterializeResult(
         metadata={
@@ -164,9 +165,9 @@ def operations_report(services: ReceiptServices) -> dg.MaterializeResult[Any]:
                 ],
                 schema=dg.TableSchema([dg.TableColumn(name) for name in ("kind", "subject", "next_step")]),
             ),
-            "jobs warned of": jobs_linked(warned, opened.last_runs(warned)),
+            "jobs warned of": jobs_linked(warned, maintenance.last_runs(opened, warned)),
             "queries": queries_shown({"alerts": document["found_by"]["alerts"]}),
-            "chart": dg.MetadataValue.md(opened.report_markdown()),
+            "chart": dg.MetadataValue.md(maintenance.render_markdown(opened)),
         }
     )
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import dagster as dg
 
-from receipt_pipeline.app.facade import CHECK_ASSETS
+from receipt_pipeline.app import maintenance
+from receipt_pipeline.app.maintenance import CHECK_ASSETS
 from receipt_pipeline.defs.metadata import jobs_linked
 from receipt_pipeline.defs.resources import ReceiptServices
 from receipt_pipeline.ledger.invariants.invariant import CheckOutcome
@@ -40,8 +41,8 @@ def _check(name: str, asset: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(name=name, asset=asset, description=f"{name.replace('_', ' ')}.")
     def checked(services: ReceiptServices) -> dg.AssetCheckResult:
         opened = services.open()
-        outcome = opened.check(name)
-        return check_result(outcome, opened.last_runs(_job_ids(outcome)))
+        outcome = maintenance.run_check(opened, name)
+        return check_result(outcome, maintenance.last_runs(opened, _job_ids(outcome)))
 
     return checked
 

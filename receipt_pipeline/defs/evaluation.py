@@ -6,12 +6,14 @@ from typing import Any
 
 import dagster as dg
 
+from receipt_pipeline.app import admin
 from receipt_pipeline.chain.release import RELEASES_FOLDER
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.defs.assets import OWNERS
 from receipt_pipeline.defs.checks import check_result
 from receipt_pipeline.defs.jobs import TAGS
 from receipt_pipeline.defs.resources import ReceiptServices
+from receipt_pipeline.evaluation import records
 from receipt_pipeline.settings import read_settings
 
 GROUP = "evaluation"
@@ -38,7 +40,7 @@ def chain_evaluation(
     """Score the release of the partition and publish its page."""
     opened = services.open()
     try:
-        document = opened.evaluate_release(context.partition_key)
+        document = admin.evaluate_release(opened, opened.principal(), context.partition_key)
     except PipelineError as error:
         raise dg.Failure(str(error), metadata={"reason": error.reason.code}, allow_retries=False) from error
     figures = document["figures"]
@@ -54,7 +56,9 @@ def chain_evaluation(
         metadata={
             **{name: figures[name] for name in shown if figures[name] is not None},
             "scans": document["scans"],
-            "page": dg.MetadataValue.path(str(opened.evaluation_page(context.partition_key))),
+            "page": dg.MetadataValue.path(
+                str(records.evaluation_page(opened.evaluations, context.partition_key))
+            ),
             "calibration": dg.MetadataValue.table(
                 [
                     dg.TableRecord({name: row[name] for name in ("count", "risk_mean", "forged_share")})
@@ -81,7 +85,7 @@ with warnings.catch_warnings():
         context: dg.AssetCheckExecutionContext, services: ReceiptServices
     ) -> dg.AssetCheckResult:
         """Ask what `receipts release approve` asks."""
-        return check_result(services.open().release_no_worse(context.partition_key), {})
+        return check_result(records.release_no_worse(services.open().evaluations, context.partition_key), {})
 
 
 evaluation = dg.define_asset_job(

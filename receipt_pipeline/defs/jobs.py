@@ -4,6 +4,7 @@ from typing import Any
 
 import dagster as dg
 
+from receipt_pipeline.app import maintenance
 from receipt_pipeline.defs.assets import GROUP
 from receipt_pipeline.defs.resources import ReceiptServices
 
@@ -23,7 +24,7 @@ accounting = dg.define_asset_job(
 @dg.op
 def sweep_objects(context: dg.OpExecutionContext, services: ReceiptServices) -> None:
     """Compare stored objects with the ledger and own what is found."""
-    sweep = services.open().sweep_objects()
+    sweep = maintenance.sweep_objects(services.open())
     context.log.info(f"action=sweep_objects {sweep.sentence}")
 
 
@@ -40,7 +41,7 @@ def sweep() -> None:
 @dg.op
 def purge_results(context: dg.OpExecutionContext, services: ReceiptServices) -> int:
     """Purge results past their retention, a tombstone first; returns how many."""
-    return services.open().purge_results()
+    return maintenance.purge_expired(services.open())
 
 
 @dg.job(

@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from receipt_pipeline.app import maintenance
 from receipt_pipeline.defs.resources import ReceiptServices
 from receipt_pipeline.defs.sensors import (
     deliveries_sensor,
@@ -94,7 +95,7 @@ class Rounds:
         """Close the wave of every child that ended badly, as the run-failure sensor would."""
         for run_key, child in self.children.items():
             if child.poll() not in (None, 0):
-                self._services().open().close_wave(run_key.rpartition(":")[0])
+                maintenance.close_wave(self._services().open(), run_key.rpartition(":")[0])
 
     @property
     def busy(self) -> bool:

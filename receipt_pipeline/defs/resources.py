@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from receipt_pipeline.app.context import look_for_lost_ledger
-from receipt_pipeline.app.facade import Services, open_services
+from receipt_pipeline.app.context import AppContext, open_app
+from receipt_pipeline.app.setup import check_ledger_not_lost
 from receipt_pipeline.core.errors import LedgerUnavailable
 from receipt_pipeline.core.reasons import LEDGER_LOST
 from receipt_pipeline.settings import Settings, read_settings
@@ -27,9 +27,9 @@ class ReceiptServices(dg.ConfigurableResource[Any]):
         """Read the settings of this home."""
         return read_settings({**os.environ, **self.environment})
 
-    def open(self) -> Services:
+    def open(self) -> AppContext:
         """Return the services; the ledger is migrated and its releases are set up."""
-        return open_services(self.settings())
+        return open_app(self.settings())
 
     def refuse_lost_ledger(self) -> None:
         """Keep a code location from loading over a home whose ledger is gone; creates nothing.
@@ -40,7 +40,7 @@ class ReceiptServices(dg.ConfigurableResource[Any]):
             LedgerUnavailable: LEDGER.LOST.v1.
         """
         try:
-            look_for_lost_ledger(self.settings())
+            check_ledger_not_lost(self.settings())
         except LedgerUnavailable as error:
             if error.reason == LEDGER_LOST:
                 raise

@@ -6,6 +6,7 @@ makes the code server open the whole Dagster instance at every tick.
 
 import dagster as dg
 
+from receipt_pipeline.app import maintenance
 from receipt_pipeline.defs.resources import ReceiptServices
 from receipt_pipeline.defs.waves import WAVE_TAG, classify_wave
 
@@ -26,7 +27,7 @@ def submissions_sensor(services: ReceiptServices) -> dg.SensorDefinition:
         default_status=RUNNING,
     )
     def submissions(_context: Tick) -> dg.SkipReason:
-        return dg.SkipReason(services.open().sweep_inbox().sentence)
+        return dg.SkipReason(maintenance.sweep_inbox(services.open()).sentence)
 
     return submissions
 
@@ -42,7 +43,7 @@ def dispatch_sensor(services: ReceiptServices) -> dg.SensorDefinition:
         default_status=RUNNING,
     )
     def dispatch(_context: Tick) -> dg.SensorResult | dg.SkipReason:
-        dispatched = services.open().dispatch(wait_s=services.dispatch_wait_s)
+        dispatched = maintenance.dispatch_jobs(services.open(), wait_s=services.dispatch_wait_s)
         if not dispatched.to_launch:
             waiting = f"; {len(dispatched.stranded)} without a capable worker" if dispatched.stranded else ""
             return dg.SkipReason(f"nothing to launch{waiting}")
@@ -66,7 +67,7 @@ def deliveries_sensor(services: ReceiptServices) -> dg.SensorDefinition:
         default_status=RUNNING,
     )
     def deliveries(_context: Tick) -> dg.SkipReason:
-        return dg.SkipReason(services.open().deliver_and_consume().sentence)
+        return dg.SkipReason(maintenance.deliver_and_consume(services.open()).sentence)
 
     return deliveries
 
@@ -82,8 +83,8 @@ def reconcile_sensor(services: ReceiptServices) -> dg.SensorDefinition:
     )
     def reconcile(_context: Tick) -> dg.SkipReason:
         opened = services.open()
-        done = opened.reconcile_ledger()
-        opened.review_alerts(whole=False)
+        done = maintenance.reconcile_ledger(opened)
+        maintenance.review_alerts(opened, whole=False)
         return dg.SkipReason(done.sentence)
 
     return reconcile
@@ -102,7 +103,7 @@ def run_failures_sensor(services: ReceiptServices) -> dg.SensorDefinition:
     def run_failures(context: dg.RunFailureSensorContext) -> None:
         wave_id = context.dagster_run.tags.get(WAVE_TAG)
         if wave_id:
-            services.open().close_wave(wave_id)
+            maintenance.close_wave(services.open(), wave_id)
 
     return run_failures
 

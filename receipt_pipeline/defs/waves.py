@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from receipt_pipeline.app import maintenance
 from receipt_pipeline.defs.resources import ReceiptServices
 
 ITEMS_PER_GROUP = 8
@@ -25,8 +26,8 @@ def plan_wave(
     context: dg.OpExecutionContext, services: ReceiptServices
 ) -> Iterator[dg.DynamicOutput[list[str]]]:
     """Read what the wave reserves, warm the reader up, and hand out groups of jobs."""
-    groups = services.open().begin_wave(
-        _wave_id(context), run_id=context.run_id, items_per_group=ITEMS_PER_GROUP
+    groups = maintenance.begin_wave(
+        services.open(), _wave_id(context), run_id=context.run_id, items_per_group=ITEMS_PER_GROUP
     )
     for number, group in enumerate(groups):
         yield dg.DynamicOutput(group, mapping_key=f"group_{number:03d}")
@@ -35,8 +36,8 @@ def plan_wave(
 @dg.op(out=dg.Out(list[str], io_manager_key=IN_MEMORY), tags={"dagster/compute_kind": "ocr"})
 def work_group(context: dg.OpExecutionContext, services: ReceiptServices, job_ids: list[str]) -> list[str]:
     """Claim and work each job of the group; what happened is returned, never raised."""
-    lines = services.open().work_group(_wave_id(context), job_ids, run_id=context.run_id)
-    told = services.open().consequences([line.job_id for line in lines])
+    lines = maintenance.work_group(services.open(), _wave_id(context), job_ids, run_id=context.run_id)
+    told = maintenance.summarize_jobs(services.open(), [line.job_id for line in lines])
     names = ("stands", "safe_now", "asked", "outcome", "items", "in_full", "job_id")
     rows: list[dict[str, str | int]] = [
         {**row, "outcome": str(line.outcome), "items": line.items_done}
@@ -61,8 +62,8 @@ def close_wave(context: dg.OpExecutionContext, services: ReceiptServices, worked
     """Work what became ready meanwhile, then close the wave; what it still reserves is ready again."""
     opened = services.open()
     wave_id = _wave_id(context)
-    further = opened.continue_wave(wave_id, run_id=context.run_id)
-    freed = opened.close_wave(wave_id)
+    further = maintenance.continue_wave(opened, wave_id, run_id=context.run_id)
+    freed = maintenance.close_wave(opened, wave_id)
     count = sum(len(group) for group in worked) + len(further)
     context.add_output_metadata({"jobs worked": count, "of them taken up late": len(further), "freed": freed})
     return count

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from receipt_pipeline.app.facade import Services
+from receipt_pipeline.app import submitter
+from receipt_pipeline.app.context import AppContext
 from receipt_pipeline.core.audiences import Audience
 from receipt_pipeline.core.receipt_text import render_receipt
 
@@ -31,11 +32,11 @@ class DrillLog:
             {"name": name, "expected": expected, "observed": observed, "ok": expected == observed}
         )
 
-    def answer(self, report: dict[str, Any], services: Services) -> dict[str, Any]:
+    def answer(self, report: dict[str, Any], services: AppContext) -> dict[str, Any]:
         """Return the drill's document; all of it can be recounted from `records`, its jobs' journal."""
         jobs = []
         for job in self.jobs:
-            status = services.status(job["job_id"])
+            status = submitter.read_status(services, services.principal(), job["job_id"])
             jobs.append(
                 job
                 | {name: status[name] for name in ("state", "phase", "terminal_class")}
@@ -52,15 +53,20 @@ class DrillLog:
             "verdict": verdict,
         }
 
-    def _receipts(self, services: Services) -> dict[str, str]:
+    def _receipts(self, services: AppContext) -> dict[str, str]:
         """Return each job's completion receipt as text, by its name in the drill."""
-        return {job["name"]: render_receipt(services.status(job["job_id"])) for job in self.jobs}
+        return {
+            job["name"]: render_receipt(submitter.read_status(services, services.principal(), job["job_id"]))
+            for job in self.jobs
+        }
 
-    def _records(self, services: Services) -> list[dict[str, Any]]:
+    def _records(self, services: AppContext) -> list[dict[str, Any]]:
         """Return every event of every job in order, as the engineering view tells it."""
         told = [
             {"job": job["name"], "job_id": job["job_id"]} | event
             for job in self.jobs
-            for event in services.status(job["job_id"], audience=Audience.ENGINEERING)["trail"]
+            for event in submitter.read_status(
+                services, services.principal(), job["job_id"], audience=Audience.ENGINEERING
+            )["trail"]
         ]
         return sorted(told, key=lambda event: event["seq"])

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from receipt_pipeline.app.facade import Services, open_services
+from receipt_pipeline.app import admin, analyst, maintenance, reviewer, submitter
+from receipt_pipeline.app.context import AppContext, open_app
 from receipt_pipeline.core.failure_points import install_plan, remove_plan
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.drill import hands
@@ -45,7 +46,7 @@ RoundsFor = Callable[[Settings, Mapping[str, str]], RoundsLike]
 class Drill:
     """The drill's hands: one throw-away home, its services, its rounds, its log."""
 
-    def __init__(self, services: Services, rounds: RoundsLike, samples: Path) -> None:
+    def __init__(self, services: AppContext, rounds: RoundsLike, samples: Path) -> None:
         self.services = services
         self.rounds = rounds
         self.log = DrillLog()
@@ -77,8 +78,15 @@ class Drill:
         """Return the condition that a job is terminal and its effects are settled."""
 
         def holds() -> bool:
-            terminal = self.services.status(job_id)["state"] in TERMINAL_STATES
-            return terminal and not self.services.unsettled([job_id]) and not self.rounds.busy
+            terminal = (
+                submitter.read_status(self.services, self.services.principal(), job_id)["state"]
+                in TERMINAL_STATES
+            )
+            return (
+                terminal
+                and not maintenance.jobs_with_unfinished_effects(self.services, [job_id])
+                and not self.rounds.busy
+            )
 
         return holds
 
@@ -87,11 +95,13 @@ def run_drill(settings: Settings, *, rounds_for: RoundsFor) -> dict[str, Any]:
     """Run the whole drill in an empty home and return jobs, steps, report and verdict."""
     with throwaway_environment(os.environ) as environment:
         home = read_settings(environment)
-        services = open_services(home)
+        services = open_app(home)
         rounds = rounds_for(home, environment)
         drill = Drill(services, rounds, settings.shipped / "samples")
         try:
-            services.promote_release(services.release_named(OLDER), alias=NEWER)
+            admin.promote_release(
+                services, services.principal(), admin.shipped_release_id(services, OLDER), alias=NEWER
+            )
             _normal_job(drill)
             _dropped_notification(drill)
             _failed_upload(drill)
@@ -101,7 +111,9 @@ def run_drill(settings: Settings, *, rounds_for: RoundsFor) -> dict[str, Any]:
             _changed_output(drill)
             _removed_object(drill)
             _withheld_terminal(drill)
-            return drill.log.answer(services.report(cutoff=None, published=False), services)
+            return drill.log.answer(
+                analyst.read_report(services, services.principal(), cutoff=None, published=False), services
+            )
         finally:
             rounds.end()
             services.close()
@@ -110,7 +122,7 @@ def run_drill(settings: Settings, *, rounds_for: RoundsFor) -> dict[str, Any]:
 def _normal_job(drill: Drill) -> None:
     job_id = drill.submit("job-1", "succeeds and notifies", sample=0)
     drill.until(drill.settled(job_id))
-    status = drill.services.status(job_id)
+    status = submitter.read_status(drill.services, drill.services.principal(), job_id)
     drill.log.step("job 1 succeeds", "succeeded/complete", f"{status['state']}/{status['terminal_class']}")
     drill.log.step("job 1's result is verified", True, (status["result"] or {}).get("verified"))
     drill.log.step("job 1's notification is delivered once", 1, status["notifications"]["delivered"])
@@ -123,20 +135,20 @@ def _dropped_notification(drill: Drill) -> None:
         drill.until(lambda: drill.settled(job_id)() and hands.is_outbox_idle(drill.services, job_id))
     finally:
         remove_plan()
-    status = drill.services.status(job_id)
+    status = submitter.read_status(drill.services, drill.services.principal(), job_id)
     drill.log.step("job 2 succeeds", "succeeded", status["state"])
     drill.log.step("job 2 was never notified", 0, status["notifications"]["delivered"])
     drill.log.step("the delivery ledger shows the drop", True, status["notifications"]["dropped"] > 0)
-    tasks = drill.services.review_tasks(only_open=False, job_id=job_id)
+    tasks = reviewer.list_tasks(drill.services, drill.services.principal(), only_open=False, job_id=job_id)
     drill.log.step("the consumer got there by reconciling", 1, len(tasks))
 
 
 def _failed_upload(drill: Drill) -> None:
     drill.rounds.plan = plan_text(PlannedFault("upload.before", Fault.ERROR, times=1_000))
     job_id = drill.submit("job-3", "the model finishes, the upload fails, a retry publishes", sample=2)
-    pins = drill.services.status(job_id)["pins"]
+    pins = submitter.read_status(drill.services, drill.services.principal(), job_id)["pins"]
     drill.until(drill.settled(job_id))
-    status = drill.services.status(job_id)
+    status = submitter.read_status(drill.services, drill.services.principal(), job_id)
     attempts = hands.read_attempts(drill.services, job_id)
     drill.log.step("job 3 succeeds after its retry", "succeeded", status["state"])
     outcomes = [row["outcome"] for row in attempts]
@@ -144,17 +156,28 @@ def _failed_upload(drill: Drill) -> None:
     drill.log.step("job 3 stays within its attempt bound", True, len(attempts) <= 3)
     invocations = sum(row["invocations"] for row in attempts)
     drill.log.step("the model was invoked once for job 3", 1, invocations)
-    drill.log.step("job 3's pins never changed", pins, drill.services.result(job_id)["pins"])
+    drill.log.step(
+        "job 3's pins never changed",
+        pins,
+        submitter.read_result(drill.services, drill.services.principal(), job_id)["pins"],
+    )
 
 
 def _expired_job(drill: Drill) -> None:
     job_id = drill.submit("job-4", "waits until it expires", sample=3, max_queue_age_s=2)
-    pinned = drill.services.status(job_id)["pins"]["release_id"]
-    newer = drill.services.promote_release(drill.services.release_named(NEWER), alias=NEWER)
-    at_once = drill.services.classify_now(drill.sample(3), release=NEWER)
+    pinned = submitter.read_status(drill.services, drill.services.principal(), job_id)["pins"]["release_id"]
+    newer = admin.promote_release(
+        drill.services,
+        drill.services.principal(),
+        admin.shipped_release_id(drill.services, NEWER),
+        alias=NEWER,
+    )
+    at_once = submitter.classify_scan(
+        drill.services, drill.services.principal(), drill.sample(3), release=NEWER
+    )
     drill.log.step("a synchronous answer comes under the newer release", newer, at_once["pins"]["release_id"])
     drill.until(drill.settled(job_id), launch=False)
-    status = drill.services.status(job_id)
+    status = submitter.read_status(drill.services, drill.services.principal(), job_id)
     drill.log.step("job 4 expires", "expired/expired", f"{status['state']}/{status['terminal_class']}")
     drill.log.step("job 4 kept its older release", pinned, status["pins"]["release_id"])
     drill.log.step("job 4 is under another release than the alias names now", True, pinned != newer)
@@ -164,22 +187,26 @@ def _expired_job(drill: Drill) -> None:
 
 def _delivered_twice(drill: Drill) -> None:
     job_id = drill.log.job_id("job-1")
-    before = len(drill.services.review_tasks(only_open=False, job_id=job_id))
+    before = len(
+        reviewer.list_tasks(drill.services, drill.services.principal(), only_open=False, job_id=job_id)
+    )
     outcome = hands.deliver_again(drill.services, job_id)
-    after = len(drill.services.review_tasks(only_open=False, job_id=job_id))
+    after = len(
+        reviewer.list_tasks(drill.services, drill.services.principal(), only_open=False, job_id=job_id)
+    )
     drill.log.step("the same success delivered twice is a duplicate", "duplicate", outcome)
     drill.log.step("and makes no second review task", before, after)
 
 
 def _balanced_account(drill: Drill) -> None:
-    drill.services.reconcile_everything()
-    report = drill.services.report(cutoff=None, published=False)
+    maintenance.reconcile_everything(drill.services)
+    report = analyst.read_report(drill.services, drill.services.principal(), cutoff=None, published=False)
     drill.log.step("the account of the four jobs", "accounted/pass", f"{report['state']}/{report['gate']}")
     counted = {name: report[name] for name in ("accepted", "succeeded", "expired", "retried", "unresolved")}
     wanted = {"accepted": 4, "succeeded": 3, "expired": 1, "retried": 1, "unresolved": 0}
     drill.log.step("its counts", wanted, counted)
-    drill.services.publish_report()
-    red = [name for name, outcome in drill.services.check_all().items() if not outcome.passed]
+    maintenance.publish_report(drill.services)
+    red = maintenance.failed_checks(drill.services)
     drill.log.step("every asset check is green", [], red)
 
 
@@ -189,10 +216,16 @@ def _changed_output(drill: Drill) -> None:
         PlannedFault("checkpoint.before", Fault.HANG, seconds=HANG_S),
     )
     job_id = drill.submit("job-5", "an attempt that lost its lease carries another output", sample=4)
-    drill.until(lambda: bool(drill.services.report(cutoff=None, published=False)["divergent"]))
+    drill.until(
+        lambda: bool(
+            analyst.read_report(drill.services, drill.services.principal(), cutoff=None, published=False)[
+                "divergent"
+            ]
+        )
+    )
     drill.until(lambda: not drill.rounds.busy)
-    drill.services.reconcile_everything()
-    report = drill.services.report(cutoff=None, published=False)
+    maintenance.reconcile_everything(drill.services)
+    report = analyst.read_report(drill.services, drill.services.principal(), cutoff=None, published=False)
     drill.log.step("a changed output under one job id is quarantined", [job_id], report["divergent"])
     drill.log.step("and is not served", "RESULT.QUARANTINED.v1", hands.result_refusal(drill.services, job_id))
     owned = [row["job_id"] for row in report["investigations"] if row["kind"] == "divergent_output"]
@@ -202,23 +235,28 @@ def _changed_output(drill: Drill) -> None:
 def _removed_object(drill: Drill) -> None:
     job_id = drill.log.job_id("job-1")
     hands.remove_result_object(drill.services, job_id)
-    drill.services.reconcile_everything()
-    report = drill.services.report(cutoff=None, published=False)
+    maintenance.reconcile_everything(drill.services)
+    report = analyst.read_report(drill.services, drill.services.principal(), cutoff=None, published=False)
     drill.log.step("a removed object is named", [job_id], report["success_without_object"])
 
 
 def _withheld_terminal(drill: Drill) -> None:
     drill.rounds.plan = plan_text(PlannedFault("commit.before", Fault.KILL, times=1_000))
     job_id = drill.submit("job-6", "its terminal record is withheld", sample=5, processing_timeout_s=20)
-    drill.until(lambda: drill.services.status(job_id)["phase"] == "publishing" and not drill.rounds.busy)
+    drill.until(
+        lambda: (
+            submitter.read_status(drill.services, drill.services.principal(), job_id)["phase"] == "publishing"
+            and not drill.rounds.busy
+        )
+    )
     overdue = hands.wait_past_limits(drill.services, job_id)
-    report = drill.services.report(cutoff=None, published=False)
+    report = analyst.read_report(drill.services, drill.services.principal(), cutoff=None, published=False)
     drill.log.step("the limits of job 6 have passed", True, overdue)
     # The quarantined job has no terminal record either, and waits for a person's decision.
     waiting = sorted([drill.log.job_id("job-5"), job_id])
     drill.log.step("a withheld terminal record is named", waiting, sorted(report["missing_terminal"]))
     drill.until(drill.settled(job_id))
-    status = drill.services.status(job_id)
+    status = submitter.read_status(drill.services, drill.services.principal(), job_id)
     drill.log.step("a closing attempt ends it in truth", "succeeded", status["state"])
     spent = sum(row["invocations"] for row in hands.read_attempts(drill.services, job_id))
     drill.log.step("without another model invocation", 1, spent)

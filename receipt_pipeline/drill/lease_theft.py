@@ -14,7 +14,8 @@ from typing import Any
 
 from sqlalchemy import select
 
-from receipt_pipeline.app.facade import Services, open_services
+from receipt_pipeline.app import analyst, maintenance, reviewer, submitter
+from receipt_pipeline.app.context import AppContext, open_app
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.drill import hands
 from receipt_pipeline.drill.drill_log import DrillLog
@@ -38,7 +39,7 @@ Tell = Callable[[str], None]
 class Stage:
     """The throw-away home of the story, its workers, its log and the lines that were told."""
 
-    services: Services
+    services: AppContext
     environment: Mapping[str, str]
     tell: Tell
     log: DrillLog = field(default_factory=DrillLog)
@@ -80,7 +81,7 @@ class Stage:
 
     def status(self) -> dict[str, Any]:
         """Read the job's status as its submitter does."""
-        return self.services.status(self.job_id)
+        return submitter.read_status(self.services, self.services.principal(), self.job_id)
 
     def end(self) -> None:
         """End every worker that still runs, also one that was stopped."""
@@ -97,7 +98,7 @@ def run_lease_theft(settings: Settings, *, tell: Tell) -> dict[str, Any]:
         tell: is handed each line as it happens.
     """
     with throwaway_environment(os.environ) as environment:
-        services = open_services(read_settings(environment))
+        services = open_app(read_settings(environment))
         stage = Stage(services, environment, tell)
         try:
             _submit(stage, settings.shipped / "samples")
@@ -106,7 +107,9 @@ def run_lease_theft(settings: Settings, *, tell: Tell) -> dict[str, Any]:
             left = _finish_elsewhere(stage)
             _wake_up(stage, sleeper, left)
             _look_at_the_end(stage)
-            answer = stage.log.answer(services.report(cutoff=None, published=False), services)
+            answer = stage.log.answer(
+                analyst.read_report(services, services.principal(), cutoff=None, published=False), services
+            )
             return {"story": stage.lines} | answer
         finally:
             stage.end()
@@ -143,7 +146,7 @@ def _lose_the_lease(stage: Stage) -> None:
         f"{progress['denominator']} items at the durable checkpoint"
     )
     before = _epoch(stage)
-    stage.until(lambda: bool(stage.services.reconcile_ledger().counts["taken_over"]))
+    stage.until(lambda: bool(maintenance.reconcile_ledger(stage.services).counts["taken_over"]))
     stage.log.step("the epoch rises when the lease is taken away", True, _epoch(stage) > before)
     stage.say(f"reconciliation takes the lease away: epoch {before} -> {_epoch(stage)}")
 
@@ -177,8 +180,8 @@ def _wake_up(stage: Stage, sleeper: subprocess.Popen[bytes], left: list[Any]) ->
 
 
 def _look_at_the_end(stage: Stage) -> None:
-    stage.services.deliver_and_consume()
-    stage.services.reconcile_everything()
+    maintenance.deliver_and_consume(stage.services)
+    maintenance.reconcile_everything(stage.services)
     attempts = hands.read_attempts(stage.services, stage.job_id)
     told = [(row["owner"].rpartition(":")[2], row["outcome"]) for row in attempts]
     stage.log.step(
@@ -186,11 +189,13 @@ def _look_at_the_end(stage: Stage) -> None:
     )
     stage.log.step("the model was invoked once", 1, sum(row["invocations"] for row in attempts))
     stage.say(f"attempts: {', '.join(f'{owner} {outcome}' for owner, outcome in told)}")
-    served = stage.services.result(stage.job_id)["object"]
+    served = submitter.read_result(stage.services, stage.services.principal(), stage.job_id)["object"]
     stage.log.step("one verified asset is served", True, served["verified"])
-    tasks = stage.services.review_tasks(only_open=False, job_id=stage.job_id)
+    tasks = reviewer.list_tasks(
+        stage.services, stage.services.principal(), only_open=False, job_id=stage.job_id
+    )
     stage.log.step("the decision is handed on once", 1, len(tasks))
-    report = stage.services.report(cutoff=None, published=False)
+    report = analyst.read_report(stage.services, stage.services.principal(), cutoff=None, published=False)
     stage.log.step("the account passes", "accounted/pass", f"{report['state']}/{report['gate']}")
     stage.say(f"one verified asset {served['digest'][:19]}…, {len(tasks)} review task, gate {report['gate']}")
 

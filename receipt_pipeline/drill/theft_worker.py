@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from receipt_pipeline.app.facade import open_services
+from receipt_pipeline.app.context import open_app
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.drill.failure_plan import install_from
 from receipt_pipeline.drill.sandbox import ScriptedReader
@@ -22,7 +22,7 @@ def main(job_id: str, name: str) -> int:
     """Work the job under this name; 0 when it is closed or this worker was told to stand down."""
     settings = read_settings()
     install_from(settings.drill_plan, enabled=settings.drills_enabled, silence=stop_all)
-    services = open_services(settings)
+    services = open_app(settings)
     services.chains.engine = ScriptedReader()
     worker = services.worker(run_id=name)
     end = time.monotonic() + WORKS_S_MAX

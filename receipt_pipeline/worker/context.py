@@ -43,7 +43,7 @@ StartHeartbeat = Callable[[Callable[[], None]], Callable[[], None]]
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Services, limits and identity of one worker.
+    """AppContext, limits and identity of one worker.
 
     Attributes:
         chains: returns the loaded chain of a job's pins; raises IdentityMismatch.

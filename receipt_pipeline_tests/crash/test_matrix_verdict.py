@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from receipt_pipeline.app.context import open_rooms
-from receipt_pipeline.app.facade import Services
+from receipt_pipeline.app import maintenance, operator, reviewer, submitter
+from receipt_pipeline.app.context import AppContext, new_context
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.failure_points import remove_plan
 from receipt_pipeline.drill import hands
@@ -38,11 +38,11 @@ class Story:
         }
         if url.startswith("postgresql"):
             self.environment["RECEIPTS_POSTGRES_URL"] = url
-        self.services = self.opened(Services)
+        self.services = self.opened()
 
-    def opened(self, kind: type[Services]) -> Services:
+    def opened(self) -> AppContext:
         """Open the home once more."""
-        return open_rooms(read_settings(self.environment), kind)
+        return new_context(read_settings(self.environment))
 
     def play(self, *steps: str, plan: str = "") -> None:
         """Play steps, all under one plan."""
@@ -57,9 +57,9 @@ class Story:
     @property
     def job_id(self) -> str:
         """Return the id of the one job."""
-        return str(self.services.jobs()[0]["job_id"])
+        return str(submitter.list_jobs(self.services, self.services.principal())[0]["job_id"])
 
-    def judged(self, services: Services | None = None) -> tuple[str, str]:
+    def judged(self, services: AppContext | None = None) -> tuple[str, str]:
         """Return the verdict and everything that was found."""
         found = verify(services or self.services, self.folder)
         return found["verdict"], "; ".join([*found["faults"], found["ending"]])
@@ -113,7 +113,7 @@ def test_a_job_that_waits_or_runs_without_an_owned_question_is_broken(story: Sto
 def test_a_lost_object_is_owned_with_owner_deadline_and_repair(settled: Story) -> None:
     hands.remove_result_object(settled.services, settled.job_id)
     assert settled.judged() == ("owned", "committed → succeeded/complete; owned: missing_object")
-    (question,) = settled.services.investigations(only_open=True)
+    (question,) = operator.list_investigations(settled.services, settled.services.principal(), only_open=True)
     assert question["owner"] in settled.services.settings.limits.staffing.principals
     assert question["deadline_at"] > question["opened_at"]
     assert question["allowed_repair"]
@@ -126,7 +126,7 @@ def _another_notification(story: Story) -> None:
 
 def _another_object(story: Story) -> None:
     key = f"results/{story.job_id}/9-{digest_of('other').removeprefix('sha256:')}"
-    story.services.objects.put(key, b"other")
+    story.services.store.put(key, b"other")
 
 
 def _another_outcome(story: Story) -> None:
@@ -151,21 +151,19 @@ def test_a_second_effect_and_a_changed_outcome_are_broken(
     assert (verdict, named in found) == ("BROKEN", True), found
 
 
-class Restless(Services):
-    """Services whose reconciliation delivers a closed job's success again each time."""
+@pytest.mark.requirement("R158")
+def test_a_reconciliation_that_keeps_changing_something_is_broken(
+    settled: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reconcile = maintenance.reconcile_everything
 
-    def reconcile_everything(self, *, by_person: bool = False) -> dict[str, int]:
-        """Reconcile, then hand the consumer the same success."""
-        counts = super().reconcile_everything(by_person=by_person)
-        hands.deliver_again(self, str(self.jobs()[0]["job_id"]))
+    def reconcile_and_deliver_again(context: AppContext) -> dict[str, int]:
+        counts = reconcile(context)
+        hands.deliver_again(context, settled.job_id)
         return counts
 
-
-@pytest.mark.requirement("R158")
-def test_a_reconciliation_that_goes_on_changing_something_is_broken(settled: Story) -> None:
-    restless = settled.opened(Restless)
-    verdict, found = settled.judged(restless)
-    restless.close()
+    monkeypatch.setattr(maintenance, "reconcile_everything", reconcile_and_deliver_again)
+    verdict, found = settled.judged()
     assert (verdict, "a second reconciliation changed consumed" in found) == ("BROKEN", True)
 
 
@@ -173,16 +171,16 @@ def test_a_reconciliation_that_goes_on_changing_something_is_broken(settled: Sto
 def test_a_delayed_delivery_arrives_later_and_once(story: Story) -> None:
     dropped = plan_text(PlannedFault("outbox_send.drop", Fault.ALTER, times=2))
     story.play("submit", "passes", plan=dropped)
-    status = story.services.status(story.job_id)
+    status = submitter.read_status(story.services, story.services.principal(), story.job_id)
     assert (status["notifications"]["delivered"], status["notifications"]["dropped"] > 0) == (1, True)
     assert story.judged() == ("converged", "committed → succeeded/complete")
 
 
 @pytest.mark.requirement("R154")
 def test_a_duplicate_message_makes_no_second_task(settled: Story) -> None:
-    before = settled.services.review_tasks(only_open=False)
+    before = reviewer.list_tasks(settled.services, settled.services.principal(), only_open=False)
     assert [hands.deliver_again(settled.services, settled.job_id) for _ in range(2)] == ["duplicate"] * 2
-    assert settled.services.review_tasks(only_open=False) == before
+    assert reviewer.list_tasks(settled.services, settled.services.principal(), only_open=False) == before
     assert settled.judged() == ("converged", "committed → succeeded/complete")
 
 

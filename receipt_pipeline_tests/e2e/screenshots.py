@@ -18,7 +18,9 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
-from receipt_pipeline.app.facade import Services, open_services
+from receipt_pipeline.app import maintenance, submitter
+from receipt_pipeline.app.context import AppContext, open_app
+from receipt_pipeline.app.setup import drop_samples
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.request import BATCH_CONTRACT
 from receipt_pipeline.ledger.engine import open_ledger
@@ -63,7 +65,7 @@ def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="receipts-pictures-") as folder:
         settings = read_settings({**os.environ, "RECEIPTS_HOME": f"{folder}/home"})
-        services = open_services(settings)
+        services = open_app(settings)
         with hosted(settings) as served:
             _work(services)
             _lose_one_object(services)
@@ -77,15 +79,17 @@ def main() -> None:
     page_alone()
 
 
-def _work(services: Services) -> None:
+def _work(services: AppContext) -> None:
     """Drop the samples and a batch of drawn receipts, and wait until everything is settled."""
-    services.drop_samples()
+    drop_samples(services.settings)
     _drop_batch(services.settings.inbox / services.settings.tenant)
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
-        found = services.jobs()
+        found = submitter.list_jobs(services, services.principal())
         terminal = len(found) == BATCH_ROWS + 1 and all(job["terminal_at"] for job in found)
-        if terminal and not services.unsettled([job["job_id"] for job in found]):
+        if terminal and not maintenance.jobs_with_unfinished_effects(
+            services, [job["job_id"] for job in found]
+        ):
             return
         time.sleep(1)
     raise SystemExit("the receipts were not classified in time")
@@ -103,14 +107,14 @@ def _drop_batch(inbox: Path) -> None:
     half.rename(inbox / "batch.json")
 
 
-def _lose_one_object(services: Services) -> None:
+def _lose_one_object(services: AppContext) -> None:
     with services.ledger.reading() as tx:
         from sqlalchemy import select
 
         from receipt_pipeline.ledger.schema.jobs import jobs
 
         key = tx.scalar(select(jobs.c.result_key).where(jobs.c.result_key.is_not(None)).limit(1))
-    services.objects.delete(str(key))
+    services.store.delete(str(key))
 
 
 def _account(served: Hosted) -> None:
@@ -173,7 +177,7 @@ def page_alone() -> None:
         _a_day(home)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=str(found), args=CHROMIUM_FLAGS)
-            _page_pictures(browser, home.services.publish_page(), IMAGES)
+            _page_pictures(browser, maintenance.publish_page(home.app), IMAGES)
             browser.close()
 
 
@@ -189,14 +193,14 @@ def _a_day(home: OpenedHome) -> None:
     house.path(lost["result_key"]).unlink()
     home.submit("late", limits={"max_queue_age_s": 60})
     home.clock.advance(61)
-    home.services.reconcile_ledger()
+    maintenance.reconcile_ledger(home.app)
     for number in range(3):
         home.submit(f"waiting-{number}", items=2 + number, release="2026-10")
         home.clock.advance(240)
-    home.services.dispatch()  # The code location ticks, as where it is served.
-    home.services.sweep_objects()
-    home.services.review_alerts()
-    home.services.publish_report()
+    maintenance.dispatch_jobs(home.app)  # The code location ticks, as where it is served.
+    maintenance.sweep_objects(home.app)
+    maintenance.review_alerts(home.app)
+    maintenance.publish_report(home.app)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.app.facade import open_services
+from receipt_pipeline.app import analyst, submitter
+from receipt_pipeline.app.context import open_app
+from receipt_pipeline.app.setup import drop_samples
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.runtime import supervisor as code_server
 from receipt_pipeline.runtime.supervisor import Hosted, hosted
@@ -37,7 +39,7 @@ def test_a_killed_code_server_comes_back_at_its_port_and_dropped_work_is_done_on
 ) -> None:
     monkeypatch.setattr(code_server, "RESTART_EVERY_S", 0.0)
     settings = read_settings({**os.environ, "RECEIPTS_HOME": str(tmp_path / "home")})
-    services = open_services(settings)
+    services = open_app(settings)
     try:
         with hosted(settings) as served:
             assert served.code_server is not None
@@ -45,17 +47,21 @@ def test_a_killed_code_server_comes_back_at_its_port_and_dropped_work_is_done_on
             port = served.code_server.port
             os.killpg(killed.pid, signal.SIGKILL)
             killed.wait()
-            key = services.drop_samples()
+            key = drop_samples(services.settings)
 
             def all_done() -> bool:
-                rows = [row for row in services.jobs() if row["idempotency_key"] == key]
+                rows = [
+                    row
+                    for row in submitter.list_jobs(services, services.principal())
+                    if row["idempotency_key"] == key
+                ]
                 return bool(rows) and all(row["state"] in TERMINAL_STATES for row in rows)
 
             wait_for(served, all_done)
             (again,) = served.code_server.leaders
             assert again.pid != killed.pid
             assert served.code_server.port == port
-        report = services.report(cutoff=None, published=False)
+        report = analyst.read_report(services, services.principal(), cutoff=None, published=False)
         assert (report["succeeded"], report["missing_terminal"], report["divergent"]) == (1, [], [])
     finally:
         services.close()

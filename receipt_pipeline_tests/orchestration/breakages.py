@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from receipt_pipeline.app import maintenance, operator
 from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.reasons import RESULT_MISSING
@@ -60,7 +62,7 @@ def _overdue_and_unowned(home: OpenedHome) -> Broken:
     job_id = house.bench.accept(key="slow", limits=short)
     claimed(house.ledger, job_id)
     house.edit("UPDATE jobs SET phase = 'quarantined' WHERE job_id = :job", job=job_id)
-    return Broken((job_id,), home.services.reconcile_ledger)
+    return Broken((job_id,), partial(maintenance.reconcile_ledger, home.app))
 
 
 def _budget_overspent(home: OpenedHome) -> Broken:
@@ -76,24 +78,24 @@ def _lease_abandoned(home: OpenedHome) -> Broken:
     house = home.bench
     job_id = house.bench.accept(key="left")
     claimed(house.ledger, job_id)
-    house.clock.advance(home.services.settings.limits.work.lease_ttl_s * 2)
-    return Broken((job_id,), home.services.reconcile_ledger)
+    house.clock.advance(home.app.settings.limits.work.lease_ttl_s * 2)
+    return Broken((job_id,), partial(maintenance.reconcile_ledger, home.app))
 
 
 def _effect_unsettled(home: OpenedHome) -> Broken:
     house = home.bench
     job_id = str(house.succeeded(key="unconsumed")["job_id"])
-    house.clock.advance(home.services.settings.limits.delivery.effect_deadline_s + 1)
-    return Broken((job_id,), home.services.deliver_and_consume)
+    house.clock.advance(home.app.settings.limits.delivery.effect_deadline_s + 1)
+    return Broken((job_id,), partial(maintenance.deliver_and_consume, home.app))
 
 
 def _alert_standing(home: OpenedHome) -> Broken:
     broken = _lease_abandoned(home)
-    home.services.review_alerts()
+    maintenance.review_alerts(home.app)
 
     def mend() -> None:
-        home.services.reconcile_ledger()
-        home.services.review_alerts()
+        maintenance.reconcile_ledger(home.app)
+        maintenance.review_alerts(home.app)
 
     return Broken(broken.job_ids, mend)
 
@@ -101,7 +103,7 @@ def _alert_standing(home: OpenedHome) -> Broken:
 def _waiting_too_long(home: OpenedHome) -> Broken:
     house = home.bench
     job_id = house.bench.accept(key="waiting")
-    house.clock.advance(home.services.settings.alert_thresholds().queue_age_s + 1)
+    house.clock.advance(home.app.settings.alert_thresholds().queue_age_s + 1)
     return Broken((job_id,), lambda: house.bench.work(job_id))
 
 
@@ -132,7 +134,7 @@ def _other_pins_stated(home: OpenedHome) -> Broken:
 
 
 def _stranger_stored(home: OpenedHome) -> Broken:
-    grace_s = home.services.settings.limits.retention.orphan_grace_s
+    grace_s = home.app.settings.limits.retention.orphan_grace_s
     path = home.bench.store_at(STRANGER, b"strange", age_s=grace_s)
     return Broken(("None",), path.unlink)
 
@@ -160,7 +162,7 @@ def _task_doubled(home: OpenedHome) -> Broken:
 
 def _late_write_of_other_output(home: OpenedHome) -> Broken:
     job = job_of(home.bench, "one")
-    with home.services.ledger.transaction() as tx:
+    with home.app.ledger.transaction() as tx:
         record_rejected_write(
             tx,
             FencingToken(job["job_id"], 0),
@@ -168,7 +170,7 @@ def _late_write_of_other_output(home: OpenedHome) -> Broken:
             ordinal=0,
             digest=digest_of_bytes(b"another output"),
         )
-    return Broken((job["job_id"],), home.services.reconcile_ledger)
+    return Broken((job["job_id"],), partial(maintenance.reconcile_ledger, home.app))
 
 
 def _row_changed_after_publication(home: OpenedHome) -> Broken:
@@ -182,7 +184,7 @@ def _row_changed_after_publication(home: OpenedHome) -> Broken:
 
 def _question_without_owner(home: OpenedHome) -> Broken:
     job_id = job_of(home.bench, "one")["job_id"]
-    with home.services.ledger.transaction() as tx:
+    with home.app.ledger.transaction() as tx:
         asked = open_investigation(
             tx,
             InvestigationKind.MISSING_OBJECT,
@@ -191,10 +193,12 @@ def _question_without_owner(home: OpenedHome) -> Broken:
             reason=RESULT_MISSING,
             suspected_effect="the result is gone",
             allowed_repair="look",
-            limits=home.services.settings.limits,
+            limits=home.app.settings.limits,
         )
     home.bench.edit("UPDATE investigations SET owner = 'nobody' WHERE investigation_id = :asked", asked=asked)
-    return Broken((job_id,), lambda: home.services.assign_investigation(asked, owner="operations"))
+    return Broken(
+        (job_id,), lambda: operator.assign_investigation(home.app, home.principal, asked, owner="operations")
+    )
 
 
 BREAKAGES: Mapping[str, Breakage] = {

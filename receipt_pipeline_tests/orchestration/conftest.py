@@ -27,7 +27,7 @@ def open_named(
 
     yield open_one
     for each in opened:
-        each.services.close()
+        each.app.close()
 
 
 @pytest.fixture

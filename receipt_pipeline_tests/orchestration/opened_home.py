@@ -11,12 +11,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from receipt_pipeline.app import facade as home_room
-from receipt_pipeline.app.context import Chains
-from receipt_pipeline.app.facade import Services
+from receipt_pipeline.app import context as app_context
+from receipt_pipeline.app import maintenance, submitter
+from receipt_pipeline.app.context import AppContext, Chains
 from receipt_pipeline.app.setup import set_up_releases
 from receipt_pipeline.chain.release import shipped_releases
 from receipt_pipeline.core.canonical import digest_of
+from receipt_pipeline.core.principals import Principal
 from receipt_pipeline.defs.resources import ReceiptServices
 from receipt_pipeline.defs.waves import IN_MEMORY, WAVE_TAG, classify_wave
 from receipt_pipeline.ledger.engine import open_ledger
@@ -37,20 +38,25 @@ IMAGE_DIGEST = digest_of("image")
 class OpenedHome:
     """One home, the resource that opens it, and the chain that answers in it."""
 
-    services: Services
+    app: AppContext
     resource: ReceiptServices
     clock: FakeClock
     chain: ScriptedChain = field(default_factory=ScriptedChain)
 
     @property
+    def principal(self) -> Principal:
+        """Return whom the settings name, in the roles that his grant leaves him."""
+        return self.app.principal()
+
+    @property
     def folder(self) -> Path:
         """Return the home's folder."""
-        return self.services.settings.home
+        return self.app.settings.home
 
     @property
     def bench(self) -> ReconcileBench:
         """Return the bench on which tests break and mend things, over this very home."""
-        return ReconcileBench.build(self.services.ledger, self.clock, self.folder)
+        return ReconcileBench.build(self.app.ledger, self.clock, self.folder)
 
     def submit(self, key: str, *, items: int = 1, **fields: Any) -> str:
         """Submit a manifest through the command line's door and return the job's id."""
@@ -58,7 +64,7 @@ class OpenedHome:
         document = job_document(folder, count=items, key=key, **fields)
         path = folder / "manifest.json"
         path.write_bytes(as_bytes(document))
-        (answer,) = self.services.submit([path], key=None, new=False, release=None)
+        (answer,) = submitter.submit(self.app, self.principal, [path], key=None, new=False, release=None)
         return str(answer["lines"][0]["job_id"])
 
     def tick(self, make_sensor: Callable[[ReceiptServices], dg.SensorDefinition]) -> Any:
@@ -79,11 +85,11 @@ class OpenedHome:
 
     def dispatch(self) -> list[str]:
         """Reserve what is ready and return the waves to launch."""
-        return [wave.wave_id for wave in self.services.dispatch().to_launch]
+        return [wave.wave_id for wave in maintenance.dispatch_jobs(self.app).to_launch]
 
     def waves(self) -> list[dict[str, Any]]:
         """Return every wave, oldest first."""
-        with self.services.ledger.reading() as tx:
+        with self.app.ledger.reading() as tx:
             return tx.rows(waves.select().order_by(waves.c.created_at, waves.c.wave_id))
 
     def job(self, job_id: str) -> dict[str, Any]:
@@ -100,7 +106,7 @@ def open_home(
 ) -> OpenedHome:
     """Open a home on a copy of a migrated ledger and put it where the resource looks for opened homes.
 
-    Everything is as `open_rooms` builds it, but for the clock and for the chain: every release is
+    Everything is as `new_context` builds it, but for the clock and for the chain: every release is
     answered by one ScriptedChain, and no reader's models are loaded.
     """
     named = {
@@ -115,10 +121,10 @@ def open_home(
         place.mkdir(parents=True)
     shutil.copyfile(template, folder / "ledger.db")
     chains = Chains(settings, IMAGE_DIGEST, engine=ScriptedOcr())
-    services = Services(
+    services = AppContext(
         settings=settings,
         ledger=open_ledger(settings.ledger_url, clock=clock),
-        objects=LocalObjectStore(settings.objects),
+        store=LocalObjectStore(settings.objects),
         image_digest=IMAGE_DIGEST,
         chains=chains,
     )
@@ -126,6 +132,6 @@ def open_home(
     set_up_releases(services.ledger, shipped)
     opened = OpenedHome(services, ReceiptServices(environment=named), clock)
     chains.loaded.update({template.release.pins(): opened.chain for template in shipped})
-    patch.setitem(home_room._opened, (str(settings.home), settings.ledger_url), services)
+    patch.setitem(app_context._opened, (str(settings.home), settings.ledger_url), services)
     assert opened.resource.open() is services
     return opened

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from receipt_pipeline.app.facade import CHECK_ASSETS
+from receipt_pipeline.app import analyst, maintenance, operator
+from receipt_pipeline.app.maintenance import CHECK_ASSETS
 from receipt_pipeline.defs.assets import ALL_ASSETS
 from receipt_pipeline.defs.checks import ALL_CHECKS, OFFENDERS_SHOWN_MAX
 from receipt_pipeline_tests.fakes.reconcile_bench import job_of
@@ -71,11 +73,11 @@ def found_by(home: OpenedHome, name: str, query: str) -> list[str]:
     if CHECK_ASSETS[name] != ACCOUNT:
         return sorted({str(row["job_id"]) for row in home.bench.ask_by_hand(query)})
     if name == "report_matches_ledger":  # The same question to both; the rows that differ are the answer.
-        reported = {tuple(row.values()) for row in home.services.query_report(query)}
+        reported = {tuple(row.values()) for row in analyst.query_report(home.app, home.principal, query)}
         kept = {tuple(row.values()) for row in home.bench.ask_by_hand(query)}
         return sorted({str(row[0]) for row in reported ^ kept})
-    home.services.publish_report()
-    return sorted({str(row["job_id"]) for row in home.services.query_report(query)})
+    maintenance.publish_report(home.app)
+    return sorted({str(row["job_id"]) for row in analyst.query_report(home.app, home.principal, query)})
 
 
 def test_every_check_can_be_broken_here() -> None:
@@ -86,7 +88,7 @@ def test_every_check_can_be_broken_here() -> None:
 @pytest.mark.parametrize("name", sorted(BREAKAGES))
 def test_a_check_turns_red_on_what_it_guards_names_it_and_is_green_again(home: OpenedHome, name: str) -> None:
     if CHECK_ASSETS[name] == ACCOUNT:
-        home.services.publish_report()
+        maintenance.publish_report(home.app)
     good = evaluate(home, name)
     assert good.passed, good.description
     assert who(good) == []
@@ -108,14 +110,14 @@ def test_a_check_turns_red_on_what_it_guards_names_it_and_is_green_again(home: O
 def test_a_report_that_cannot_be_read_is_red_until_it_is_published_again(
     home: OpenedHome, damage: str
 ) -> None:
-    path = home.services.publish_report().path
+    path = maintenance.publish_report(home.app).path
     assert evaluate(home, "report_matches_ledger").passed
     kept = path.read_bytes()
     path.unlink()
     if damage == "cut short":
         path.write_bytes(kept[: len(kept) // 2])
     assert not evaluate(home, "report_matches_ledger").passed
-    home.services.publish_report()
+    maintenance.publish_report(home.app)
     assert evaluate(home, "report_matches_ledger").passed
 
 
@@ -124,15 +126,15 @@ def test_the_gate_is_red_over_an_unowned_job_and_green_while_its_question_is_own
     broken = BREAKAGES["every_accepted_job_is_terminal_or_owned"](home)
     assert who(evaluate(home, "release_gate")) == list(broken.job_ids)
     broken.mend()
-    report = home.services.report(cutoff=None, published=False)
+    report = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
     assert (report["state"], report["missing_terminal"]) == ("investigate", list(broken.job_ids))
     assert evaluate(home, "release_gate").passed
     home.bench.edit("UPDATE investigations SET owner = 'nobody'")
     assert who(evaluate(home, "release_gate")) == list(broken.job_ids)
-    (question,) = home.services.investigations(only_open=True)
-    home.services.assign_investigation(question["investigation_id"], owner="operations")
+    (question,) = operator.list_investigations(home.app, home.principal, only_open=True)
+    operator.assign_investigation(home.app, home.principal, question["investigation_id"], owner="operations")
     assert evaluate(home, "release_gate").passed
-    home.clock.advance(home.services.settings.limits.staffing.investigation_deadline_s + 1)
+    home.clock.advance(home.app.settings.limits.staffing.investigation_deadline_s + 1)
     assert who(evaluate(home, "release_gate")) == list(broken.job_ids)
 
 
@@ -151,7 +153,7 @@ def test_from_a_red_check_it_is_two_clicks_to_the_run_and_the_query(opened: Open
 
 @pytest.mark.requirement("R146")
 def test_every_reading_in_the_ui_names_the_queries_behind_its_counts(home: OpenedHome) -> None:
-    home.services.publish_report()
+    maintenance.publish_report(home.app)
     with dg.DagsterInstance.ephemeral() as instance:
         result = dg.materialize([*ALL_ASSETS], resources={"services": home.resource}, instance=instance)
     assert result.success
@@ -161,7 +163,11 @@ def test_every_reading_in_the_ui_names_the_queries_behind_its_counts(home: Opene
         shown = told["queries"]
         assert isinstance(shown, dg.MarkdownMetadataValue)
         for name, query in re.findall(r"\*\*([\w. ]+)\*\*\n```sql\n(.*?)\n```", shown.md_str or ""):
-            by_hand = home.bench.ask_by_hand if "FROM outbox" in query else home.services.query_report
+            by_hand = (
+                home.bench.ask_by_hand
+                if "FROM outbox" in query
+                else partial(analyst.query_report, home.app, home.principal)
+            )
             rows, asked = by_hand(query), asked + 1
             if name in told and isinstance(told[name], dg.IntMetadataValue):
                 assert len(rows) == told[name].value, (event.asset_key, name)

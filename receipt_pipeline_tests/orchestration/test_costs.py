@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select
 
+from receipt_pipeline.app import analyst, maintenance
 from receipt_pipeline.ledger.schema.effects import deliveries
 from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
@@ -14,10 +15,13 @@ from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
 def test_every_cost_line_equals_a_recount_of_the_ledgers_rows(opened: OpenedHome) -> None:
     job_id = str(opened.bench.settled(key="done", items=3)["job_id"])
     waiting = opened.submit("waiting")
-    opened.services.publish_report()
-    costs = {row["job_id"]: row for row in opened.services.query_report("SELECT * FROM costs")}
+    maintenance.publish_report(opened.app)
+    costs = {
+        row["job_id"]: row
+        for row in analyst.query_report(opened.app, opened.principal, "SELECT * FROM costs")
+    }
     assert set(costs) == {job_id, waiting}
-    with opened.services.ledger.reading() as tx:
+    with opened.app.ledger.reading() as tx:
         (job,) = tx.rows(select(jobs).where(jobs.c.job_id == job_id))
         scans = tx.rows(select(items).where(items.c.job_id == job_id))
         tries = tx.rows(select(attempts).where(attempts.c.job_id == job_id))

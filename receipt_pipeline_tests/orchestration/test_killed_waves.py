@@ -15,7 +15,8 @@ import dagster as dg
 import pytest
 from PIL import Image, ImageDraw
 
-from receipt_pipeline.app.facade import Services, open_services
+from receipt_pipeline.app import analyst, maintenance, submitter
+from receipt_pipeline.app.context import AppContext, open_app
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.defs.local_runner import Rounds
 from receipt_pipeline.drill.failure_plan import Fault, PlannedFault, plan_text
@@ -46,14 +47,14 @@ def rounds(tmp_path: Path) -> Iterator[Rounds]:
         "RECEIPTS_IMAGE_DIGEST": digest_of("image"),
     }
     settings = read_settings(environment)
-    opened = open_services(settings)
+    opened = open_app(settings)
     rounds = Rounds.for_home(settings, environment)
     yield rounds
     rounds.end()
     opened.close()
 
 
-def submit(services: Services, key: str, *, items: int) -> str:
+def submit(services: AppContext, key: str, *, items: int) -> str:
     """Submit a job of small pictures with a line of print each."""
     folder = services.settings.home / "handed-in" / key
     folder.mkdir(parents=True)
@@ -66,7 +67,9 @@ def submit(services: Services, key: str, *, items: int) -> str:
         listed.append({"item_id": f"r-{number}", "uri": f"{number}.png", "sha256": hex_digest(data)})
     document = {"contract": "receipt-job/v1", "idempotency_key": key, "items": listed}
     (folder / "manifest.json").write_bytes(as_bytes(document))
-    (answer,) = services.submit([folder / "manifest.json"], key=None, new=False, release=None)
+    (answer,) = submitter.submit(
+        services, services.principal(), [folder / "manifest.json"], key=None, new=False, release=None
+    )
     return str(answer["lines"][0]["job_id"])
 
 
@@ -83,17 +86,22 @@ def run_wave(rounds: Rounds, wave_id: str, *faults: PlannedFault) -> int:
     ).returncode
 
 
-def rows_of(services: Services, table: Any, job_id: str) -> list[dict[str, Any]]:
+def rows_of(services: AppContext, table: Any, job_id: str) -> list[dict[str, Any]]:
     """Return a job's rows of one table in order."""
     with services.ledger.reading() as tx:
         return tx.rows(table.select().where(table.c.job_id == job_id).order_by(*table.primary_key))
 
 
-def go_round(rounds: Rounds, services: Services, *job_ids: str) -> None:
+def go_round(rounds: Rounds, services: AppContext, *job_ids: str) -> None:
     """Tick the sensors until every job is terminal."""
     end = time.monotonic() + WITHIN_S
-    while any(services.status(job_id)["state"] in ("accepted", "running") for job_id in job_ids):
-        assert time.monotonic() < end, [services.status(job_id) for job_id in job_ids]
+    while any(
+        submitter.read_status(services, services.principal(), job_id)["state"] in ("accepted", "running")
+        for job_id in job_ids
+    ):
+        assert time.monotonic() < end, [
+            submitter.read_status(services, services.principal(), job_id) for job_id in job_ids
+        ]
         rounds.tick()
         time.sleep(POLL_S)
 
@@ -102,32 +110,32 @@ def go_round(rounds: Rounds, services: Services, *job_ids: str) -> None:
 def test_a_killed_run_is_repeated_whole_and_computes_only_what_was_not_finished(
     rounds: Rounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services = open_services(rounds.settings)
+    services = open_app(rounds.settings)
     begun, waiting = submit(services, "begun", items=3), submit(services, "waiting", items=1)
-    pins = services.status(begun)["pins"]
-    (wave,) = services.dispatch().to_launch
+    pins = submitter.read_status(services, services.principal(), begun)["pins"]
+    (wave,) = maintenance.dispatch_jobs(services).to_launch
 
     assert run_wave(rounds, wave.wave_id, PlannedFault("checkpoint.after", Fault.KILL)) == -signal.SIGKILL
     finished = rows_of(services, tables.items, begun)[0]
-    assert services.status(begun)["progress"]["checkpoint"] == 1
-    assert services.status(waiting)["state"] == "accepted"
+    assert submitter.read_status(services, services.principal(), begun)["progress"]["checkpoint"] == 1
+    assert submitter.read_status(services, services.principal(), waiting)["state"] == "accepted"
 
     assert run_wave(rounds, wave.wave_id) == 0  # The same wave again, as the daemon repeats a lost run.
-    other = services.status(waiting)
+    other = submitter.read_status(services, services.principal(), waiting)
     assert (other["state"], other["reason"]) == ("succeeded", None)
     go_round(rounds, services, begun, waiting)
 
-    status = services.status(begun)
+    status = submitter.read_status(services, services.principal(), begun)
     assert (status["state"], status["terminal_class"]) == ("succeeded", "complete")
-    assert status["pins"] == pins == services.result(begun)["pins"]
+    assert status["pins"] == pins == submitter.read_result(services, services.principal(), begun)["pins"]
     assert rows_of(services, tables.items, begun)[0] == finished
     attempts = rows_of(services, tables.attempts, begun)
     assert [row["outcome"] for row in attempts] == ["lost", "committed"]
     assert [row["invocations"] for row in attempts] == [1, 2]
     assert [row["invocations"] for row in rows_of(services, tables.attempts, waiting)] == [1]
 
-    services.deliver_and_consume()
-    report = services.report(cutoff=None, published=False)
+    maintenance.deliver_and_consume(services)
+    report = analyst.read_report(services, services.principal(), cutoff=None, published=False)
     assert (report["accepted"], report["succeeded"], report["gate"]) == (2, 2, "pass")
 
     monkeypatch.setenv("DAGSTER_HOME", rounds.environment["DAGSTER_HOME"])
@@ -137,15 +145,15 @@ def test_a_killed_run_is_repeated_whole_and_computes_only_what_was_not_finished(
 
 
 def test_rounds_close_the_wave_of_a_killed_child_and_its_jobs_go_on_in_another(rounds: Rounds) -> None:
-    services = open_services(rounds.settings)
+    services = open_app(rounds.settings)
     rounds.plan = plan_text(PlannedFault("claim.before", Fault.KILL))
     job_id = submit(services, "job", items=1)
     rounds.tick()
     assert rounds.plan == ""
     (first,) = rounds.children
     assert rounds.children[first].wait(WITHIN_S) == -signal.SIGKILL
-    assert services.status(job_id)["state"] == "accepted"
+    assert submitter.read_status(services, services.principal(), job_id)["state"] == "accepted"
     go_round(rounds, services, job_id)
-    assert services.status(job_id)["state"] == "succeeded"
+    assert submitter.read_status(services, services.principal(), job_id)["state"] == "succeeded"
     assert len(rounds.children) == 2
     assert [row["outcome"] for row in rows_of(services, tables.attempts, job_id)] == ["committed"]

@@ -10,7 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from receipt_pipeline.accounting.page import QUERIES
-from receipt_pipeline.app.facade import Services
+from receipt_pipeline.app import analyst, maintenance, submitter
+from receipt_pipeline.app.context import AppContext
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
 
 
@@ -40,10 +41,10 @@ class Links(HTMLParser):
         self._in_query = False
 
 
-def page_of(services: Services) -> tuple[str, Links]:
+def page_of(services: AppContext) -> tuple[str, Links]:
     """Publish, render, and read the page."""
-    services.publish_report()
-    text = services.publish_page().read_text(encoding="utf-8")
+    maintenance.publish_report(services)
+    text = maintenance.publish_page(services).read_text(encoding="utf-8")
     links = Links()
     links.feed(text)
     return text, links
@@ -52,35 +53,37 @@ def page_of(services: Services) -> tuple[str, Links]:
 def test_the_page_fetches_nothing_and_its_queries_run_on_the_report(opened: OpenedHome) -> None:
     opened.bench.settled(key="done")
     opened.submit("waiting")
-    text, links = page_of(opened.services)
+    text, links = page_of(opened.app)
     assert links.fetched == []
     assert re.findall(r"url\((?!#)[^)]*\)", text) == []
     assert set(QUERIES.values()) <= set(links.queries)
     for query in links.queries:
-        opened.services.query_report(query)
+        analyst.query_report(opened.app, opened.principal, query)
     assert text.count("<svg") == 3
 
 
 @pytest.mark.requirement("R146")
 def test_what_is_open_comes_first_with_its_job_and_what_may_be_done(opened: OpenedHome) -> None:
     job_id = opened.submit("waiting")
-    opened.clock.advance(opened.services.settings.alert_thresholds().queue_age_s + 1)
-    opened.services.review_alerts()
-    text, links = page_of(opened.services)
+    opened.clock.advance(opened.app.settings.alert_thresholds().queue_age_s + 1)
+    maintenance.review_alerts(opened.app)
+    text, links = page_of(opened.app)
     assert text.index("Open investigations") < text.index("Alerts that stand") < text.index("Newest jobs")
     assert "queue age" in text
     (evidence,) = [query for query in links.queries if job_id in query]
-    assert [row["kind"] for row in opened.services.query_report(evidence)] == ["accepted"]
+    assert [row["kind"] for row in analyst.query_report(opened.app, opened.principal, evidence)] == [
+        "accepted"
+    ]
 
 
 def test_what_a_caller_wrote_is_text_on_the_page_and_never_markup(opened: OpenedHome) -> None:
-    with opened.services.ledger.transaction() as tx:
+    with opened.app.ledger.transaction() as tx:
         from receipt_pipeline.core.alerts import AlertKind
         from receipt_pipeline.ledger.effects.alerts import raise_alert
         from receipt_pipeline.ledger.invariants.alerts import AlertFinding
 
         raise_alert(tx, AlertFinding(AlertKind.TEST, "<script>alert(1)</script>", None, {}))
-    text, _ = page_of(opened.services)
+    text, _ = page_of(opened.app)
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
 
@@ -90,18 +93,18 @@ def test_signals_for_a_collector_say_what_the_report_says(opened: OpenedHome) ->
     opened.bench.settled(key="done")
     expired = opened.submit("late")
     opened.clock.advance(30 * 86_400)
-    opened.services.reconcile_ledger()
+    maintenance.reconcile_ledger(opened.app)
     for _ in range(2):  # Counted once, however often the account is published.
-        opened.services.publish_report()
-    path: Path = opened.services.settings.metrics
+        maintenance.publish_report(opened.app)
+    path: Path = opened.app.settings.metrics
     samples = {
         (sample.name, *sorted(sample.labels.values())): sample.value
         for family in text_string_to_metric_families(path.read_text())
         for sample in family.samples
     }
-    (job,) = [row for row in opened.services.jobs() if row["job_id"] == expired]
+    (job,) = [row for row in submitter.list_jobs(opened.app, opened.principal) if row["job_id"] == expired]
     assert samples["receipts_jobs", *sorted(["expired", job["terminal_class"]])] == 1
-    truth = opened.services.query_report("SELECT * FROM time_to_reconciled_truth")
+    truth = analyst.query_report(opened.app, opened.principal, "SELECT * FROM time_to_reconciled_truth")
     assert {row["terminal_class"] for row in truth} >= {"complete"}
     for row in truth:
         assert (

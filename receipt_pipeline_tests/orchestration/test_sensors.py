@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from receipt_pipeline.app import maintenance, reviewer, submitter
 from receipt_pipeline.app.context import Chains
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.core.failure_points import remove_plan
@@ -44,7 +45,7 @@ def requests_of(home: OpenedHome) -> list[tuple[str | None, str]]:
 
 def drop_manifest(home: OpenedHome, key: str, **fields: Any) -> None:
     """Drop a manifest with its scans into the inbox."""
-    place = home.services.settings.inbox / TENANT
+    place = home.app.settings.inbox / TENANT
     document = job_document(place, key=key, **fields)
     (place / f"{key}.json").write_bytes(as_bytes(document))
 
@@ -67,10 +68,10 @@ def test_a_dropped_manifest_is_accepted_by_the_next_tick_and_only_once(opened: O
     first = opened.tick(submissions_sensor)
     assert first.run_requests == []
     assert first.skip_message == "inbox: 1 accepted"
-    (job,) = opened.services.jobs()
+    (job,) = submitter.list_jobs(opened.app, opened.principal)
     assert (job["idempotency_key"], job["state"], job["items_requested"]) == ("dropped", "accepted", 2)
     assert opened.tick(submissions_sensor).skip_message == "inbox: nothing to do"
-    assert len(opened.services.jobs()) == 1
+    assert len(submitter.list_jobs(opened.app, opened.principal)) == 1
 
 
 def test_a_ready_job_becomes_one_request_with_its_waves_key_and_tag(opened: OpenedHome) -> None:
@@ -94,7 +95,7 @@ def test_acceptance_can_lack_delivery_and_a_repeated_tick_asks_for_the_same_run(
 def test_a_wave_that_runs_is_not_asked_for_again(opened: OpenedHome) -> None:
     opened.submit("job")
     ((_, wave_id),) = requests_of(opened)
-    opened.services.begin_wave(wave_id, run_id="run-1", items_per_group=8)
+    maintenance.begin_wave(opened.app, wave_id, run_id="run-1", items_per_group=8)
     tick = opened.tick(dispatch_sensor)
     assert (tick.run_requests, tick.skip_message) == ([], "nothing to launch")
 
@@ -102,7 +103,7 @@ def test_a_wave_that_runs_is_not_asked_for_again(opened: OpenedHome) -> None:
 def test_ready_jobs_are_shared_among_the_slots_and_each_is_in_one_wave(opened: OpenedHome) -> None:
     job_ids = [opened.submit(f"job-{number}") for number in range(5)]
     asked = requests_of(opened)
-    assert len(asked) == len(set(asked)) == opened.services.settings.limits.work.wave_slots
+    assert len(asked) == len(set(asked)) == opened.app.settings.limits.work.wave_slots
     reserved = [opened.job(job_id)["wave_id"] for job_id in job_ids]
     assert {wave_id for _, wave_id in asked} == set(reserved)
     assert sum(row["jobs_total"] for row in opened.waves()) == len(job_ids)
@@ -111,7 +112,7 @@ def test_ready_jobs_are_shared_among_the_slots_and_each_is_in_one_wave(opened: O
 def test_evaluating_dispatch_without_launching_harms_nothing(opened: OpenedHome) -> None:
     job_id = opened.submit("job")
     ((_, shown),) = requests_of(opened)
-    opened.clock.advance(opened.services.settings.limits.work.wave_start_s + 1)
+    opened.clock.advance(opened.app.settings.limits.work.wave_start_s + 1)
     ((_, wave_id),) = requests_of(opened)
     assert wave_id != shown
     assert opened.bench.bench.attempts(job_id) == []
@@ -135,12 +136,12 @@ def test_a_crash_between_acceptance_and_launch_leaves_a_record_that_is_enqueued_
     with pytest.raises(PipelineError, match=DRILL_FAILED_HERE.code):
         until_the_crash()
     remove_plan()
-    (listed,) = opened.services.jobs()
+    (listed,) = submitter.list_jobs(opened.app, opened.principal)
     job = opened.job(listed["job_id"])
     assert (job["tenant"], job["caller"]) == (TENANT, "kim")
     assert job["fingerprint"].startswith("sha256:")
     assert job["result_retention_s"] > 0
-    assert opened.services.status(job["job_id"])["state"] == "accepted"
+    assert submitter.read_status(opened.app, opened.principal, job["job_id"])["state"] == "accepted"
     asked = requests_of(opened)
     assert requests_of(opened) == asked
     assert [wave_id for _, wave_id in asked] == [row["wave_id"] for row in opened.waves()]
@@ -148,7 +149,7 @@ def test_a_crash_between_acceptance_and_launch_leaves_a_record_that_is_enqueued_
 
 
 def test_a_job_that_no_installation_carries_waits_and_the_tick_says_so(opened: OpenedHome) -> None:
-    approve(opened.services.ledger, RELEASE, name="elsewhere", alias="elsewhere")
+    approve(opened.app.ledger, RELEASE, name="elsewhere", alias="elsewhere")
     job_id = opened.submit("job", release="elsewhere")
     assert opened.tick(dispatch_sensor).skip_message == "nothing to launch; 1 without a capable worker"
     assert opened.job(job_id)["phase"] == "no_capable_worker"
@@ -158,12 +159,12 @@ def test_a_job_that_no_installation_carries_waits_and_the_tick_says_so(opened: O
 def test_deliveries_writes_the_status_document_the_notification_and_the_tasks(opened: OpenedHome) -> None:
     job_id = worked(opened, "job", items=2)
     opened.tick(deliveries_sensor)
-    outbox = opened.services.settings.outbox / TENANT
+    outbox = opened.app.settings.outbox / TENANT
     document = json.loads((outbox / f"{job_id}.status.json").read_bytes())
     assert (document["job_id"], document["state"]) == (job_id, "succeeded")
-    assert len(opened.services.review_tasks(only_open=False, job_id=job_id)) == 2
+    assert len(reviewer.list_tasks(opened.app, opened.principal, only_open=False, job_id=job_id)) == 2
     assert [row["state"] for row in opened.bench.bench.messages(job_id)] == ["sent"]
-    assert opened.services.unsettled([job_id]) == []
+    assert maintenance.jobs_with_unfinished_effects(opened.app, [job_id]) == []
 
     rows = opened.bench.snapshot()
     assert opened.tick(deliveries_sensor).skip_message == "effects: nothing to do"
@@ -175,18 +176,18 @@ def test_the_consumer_waits_for_no_notification(opened: OpenedHome) -> None:
     job_id = worked(opened, "job", items=2)
     install(PlannedFault("outbox_send.drop", Fault.ALTER, times=1_000))
     opened.tick(deliveries_sensor)
-    with opened.services.ledger.reading() as tx:
+    with opened.app.ledger.reading() as tx:
         sent = tx.rows(effect_tables.deliveries.select().where(effect_tables.deliveries.c.job_id == job_id))
     assert {row["outcome"] for row in sent} == {"dropped"}
-    assert len(opened.services.review_tasks(only_open=False, job_id=job_id)) == 2
+    assert len(reviewer.list_tasks(opened.app, opened.principal, only_open=False, job_id=job_id)) == 2
 
 
 def test_deleting_a_status_document_loses_nothing(opened: OpenedHome) -> None:
     job_id = opened.submit("job")
-    path = opened.services.settings.outbox / TENANT / f"{job_id}.status.json"
+    path = opened.app.settings.outbox / TENANT / f"{job_id}.status.json"
     assert json.loads(path.read_bytes())["state"] == "accepted"
     path.unlink()
-    opened.services.reconcile_everything()
+    maintenance.reconcile_everything(opened.app)
     assert json.loads(path.read_bytes())["state"] == "accepted"
 
 
@@ -198,7 +199,7 @@ def test_reconcile_expires_an_overdue_job_once_and_counts_it_once(opened: Opened
     assert opened.job(job_id)["state"] == "accepted"
     opened.clock.advance(1)
     opened.tick(reconcile_sensor)
-    status = opened.services.status(job_id)
+    status = submitter.read_status(opened.app, opened.principal, job_id)
     assert (status["state"], status["terminal_class"]) == ("expired", "expired")
     assert status["reason"]["code"] == "QUEUE.AGE_REACHED.v1"
     assert opened.chain.asked == []
@@ -206,7 +207,7 @@ def test_reconcile_expires_an_overdue_job_once_and_counts_it_once(opened: Opened
     assert requests_of(opened) == []
     for _ in range(2):
         opened.tick(reconcile_sensor)
-        assert opened.services.counts()["jobs"]["expired"] == 1
+        assert maintenance.count_records(opened.app)["jobs"]["expired"] == 1
 
 
 @pytest.mark.requirement("R158", "R159")
@@ -231,12 +232,12 @@ def test_reconcile_takes_an_expired_lease_away_and_dispatch_hands_the_job_out_ag
     job_id = opened.submit("job", items=2)
     ((_, lost_wave),) = requests_of(opened)
     pins = opened.job(job_id)["release_id"]
-    opened.services.begin_wave(lost_wave, run_id="lost", items_per_group=8)
-    token = claimed(opened.services.ledger, job_id).token
-    opened.clock.advance(opened.services.settings.limits.work.wave_ttl_s + 1)
+    maintenance.begin_wave(opened.app, lost_wave, run_id="lost", items_per_group=8)
+    token = claimed(opened.app.ledger, job_id).token
+    opened.clock.advance(opened.app.settings.limits.work.wave_ttl_s + 1)
     opened.tick(reconcile_sensor)
     assert opened.job(job_id)["lease_epoch"] > token.lease_epoch
-    opened.clock.advance(opened.services.settings.limits.work.retry_cap_s)
+    opened.clock.advance(opened.app.settings.limits.work.retry_cap_s)
     ((_, wave_id),) = requests_of(opened)
     assert wave_id != lost_wave
     assert opened.run_wave(wave_id).success
@@ -281,5 +282,5 @@ def test_no_sensor_keeps_a_cursor_outside_the_ledger(opened: OpenedHome) -> None
         for sensor in (submissions_sensor, dispatch_sensor, deliveries_sensor, reconcile_sensor)
     ]
     assert {tick.cursor for tick in ticks} == {None}
-    with opened.services.ledger.reading() as tx:
+    with opened.app.ledger.reading() as tx:
         assert len(tx.rows(tables.jobs.select())) == 1

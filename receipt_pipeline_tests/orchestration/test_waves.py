@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from receipt_pipeline.app import analyst, submitter
 from receipt_pipeline.core.errors import StageFailed
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
 from receipt_pipeline.defs.waves import IN_MEMORY, ITEMS_PER_GROUP, classify_wave
@@ -161,19 +162,19 @@ def test_a_green_run_is_no_evidence_of_a_jobs_success(home: OpenedHome) -> None:
     home.chain.answers = {scan_bytes(1): StageFailed(ENGINE_OCR_UNAVAILABLE)}
     job_id = home.submit("unlucky")
     assert home.run_wave(one_wave(home)).success
-    report = home.services.report(cutoff=None, published=False)
+    report = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
     assert (report["succeeded"], report["in_flight"]) == (0, 1)
-    assert home.services.status(job_id)["state"] == "running"
+    assert submitter.read_status(home.app, home.principal, job_id)["state"] == "running"
 
 
 def test_a_red_run_is_no_evidence_of_a_jobs_failure(home: OpenedHome) -> None:
     home.chain.answers = {scan_bytes(2): RuntimeError("a defect")}
     good, broken = home.submit("good"), home.submit("broken", items=2)
     assert not home.run_wave(one_wave(home)).success
-    report = home.services.report(cutoff=None, published=False)
+    report = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
     assert (report["succeeded"], report["failed"], report["in_flight"]) == (1, 0, 1)
-    assert home.services.status(good)["state"] == "succeeded"
-    assert home.services.status(broken)["state"] == "running"
+    assert submitter.read_status(home.app, home.principal, good)["state"] == "succeeded"
+    assert submitter.read_status(home.app, home.principal, broken)["state"] == "running"
 
 
 def test_a_run_without_its_waves_tag_says_what_is_missing(home: OpenedHome) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from receipt_pipeline.app import maintenance, operator
 from receipt_pipeline.core.alerts import DEFAULT_PHASE_S, AlertThresholds, read_thresholds
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.lifecycle import Phase
@@ -61,8 +62,10 @@ def test_the_check_of_the_queue_and_its_alert_go_by_one_setting(
     home.submit("waiting")
     for seconds, passes in ((60, True), (1, False)):
         clock.advance(seconds)
-        home.services.review_alerts()
-        assert home.services.check("queue_age_within_capacity").passed is passes
-        assert [row["kind"] for row in home.services.alerts() if row["kind"] == "queue_age"] == (
-            [] if passes else ["queue_age"]
-        )
+        maintenance.review_alerts(home.app)
+        assert maintenance.run_check(home.app, "queue_age_within_capacity").passed is passes
+        assert [
+            row["kind"]
+            for row in operator.list_alerts(home.app, home.principal)
+            if row["kind"] == "queue_age"
+        ] == ([] if passes else ["queue_age"])

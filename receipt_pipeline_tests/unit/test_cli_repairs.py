@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from receipt_pipeline.app import maintenance, submitter
 from receipt_pipeline.cli import answers, jobs, repairs
 from receipt_pipeline.cli.main import app
 from receipt_pipeline.core.items import ItemOutcome
@@ -30,8 +31,8 @@ def home(
     """An empty home that every command of this test opens."""
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     for module in (jobs, repairs):
-        monkeypatch.setattr(module, "services", lambda: home.services)
-    monkeypatch.setattr("receipt_pipeline.cli.grants.services", lambda: home.services)
+        monkeypatch.setattr(module, "services", lambda: home.app)
+    monkeypatch.setattr("receipt_pipeline.cli.grants.services", lambda: home.app)
     for console in (answers.people, answers.remarks):
         monkeypatch.setattr(console, "width", 400)
     return home
@@ -46,7 +47,7 @@ def an_expired_job(home: OpenedHome) -> str:
     """Return a job of two items that waited too long."""
     job_id = home.submit("late", items=2, limits={"max_queue_age_s": 60})
     home.clock.advance(61)
-    home.services.reconcile_ledger()
+    maintenance.reconcile_ledger(home.app)
     return job_id
 
 
@@ -58,11 +59,15 @@ def test_a_retry_wants_to_be_looked_at_or_confirmed_first(home: OpenedHome) -> N
     looked = run("retry", job_id, "--unresolved", "--preview")
     assert looked.exit_code == 0
     assert "2 items would be worked on again" in looked.stdout
-    assert len(home.services.jobs()) == 1
+    assert len(submitter.list_jobs(home.app, home.principal)) == 1
     scope = json.loads(run("retry", job_id, "--unresolved", "--preview", "--json").stdout)
     assert [unit["item_id"] for unit in scope["touched"]] == ["r-001", "r-002"]
     started = json.loads(run("retry", job_id, "--unresolved", "--yes", "--json").stdout)
-    assert (started["parent"], started["replayed"], len(home.services.jobs())) == (job_id, False, 2)
+    assert (
+        started["parent"],
+        started["replayed"],
+        len(submitter.list_jobs(home.app, home.principal)),
+    ) == (job_id, False, 2)
     again = run("retry", job_id, "--unresolved", "--yes")
     assert f"joined the child job {started['job_id']}" in again.stdout
 
@@ -82,7 +87,7 @@ def test_the_next_action_and_its_command_can_be_read_from_the_status_alone(home:
 @pytest.mark.requirement("R101")
 def test_the_rejection_list_is_written_to_a_file(home: OpenedHome, tmp_path: Path) -> None:
     outcomes: tuple[ItemOutcome, ...] = (builders.an_outcome(), builders.a_rejection())
-    job = builders.a_succeeded_job(home.services.ledger, *outcomes)
+    job = builders.a_succeeded_job(home.app.ledger, *outcomes)
     target = tmp_path / "refused.csv"
     done = run("result", job.token.job_id, "--rejections", target)
     assert (done.exit_code, "1 rejected items" in done.stdout) == (0, True)
@@ -117,7 +122,7 @@ def test_grants_are_given_listed_and_revoked(home: OpenedHome) -> None:
 
 def test_the_status_of_a_submission_is_asked_by_its_id(home: OpenedHome) -> None:
     home.submit("job")
-    with home.services.ledger.reading() as tx:
+    with home.app.ledger.reading() as tx:
         (row,) = tx.rows(submissions.select())
     shown = json.loads(run("status", row["submission_id"], "--json").stdout)
     assert (shown["state"], shown["progress"]["denominator"]) == ("accepted", 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.app.context import _channel
+from receipt_pipeline.app.context import new_channel
 from receipt_pipeline.core.effects import Capability
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.effects.channels import CommandChannel, OutgoingMessage, SendFailed, SendUnknown
@@ -71,13 +71,13 @@ def test_only_a_refusal_or_a_program_that_cannot_start_has_certainly_sent_nothin
 
 def test_settings_name_the_program_and_what_it_can_do(tmp_path: Path) -> None:
     given = {"RECEIPTS_HOME": str(tmp_path), "RECEIPTS_NOTIFY_COMMAND": "notify --to 'the team'"}
-    channel = _channel(read_settings(given))
+    channel = new_channel(read_settings(given))
     assert isinstance(channel, CommandChannel)
     assert list(channel.command) == ["notify", "--to", "the team"]
     assert channel.capability is Capability.NEITHER, "a program that declares nothing can do nothing"
     keyed = read_settings(given | {"RECEIPTS_NOTIFY_CAPABILITY": "key_only"})
-    assert _channel(keyed).capability is Capability.KEY_ONLY
-    assert _channel(read_settings({"RECEIPTS_HOME": str(tmp_path)})).name == "file"
+    assert new_channel(keyed).capability is Capability.KEY_ONLY
+    assert new_channel(read_settings({"RECEIPTS_HOME": str(tmp_path)})).name == "file"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from receipt_pipeline.accounting.figures import FIGURES, counted
+from receipt_pipeline.app import admin, analyst, maintenance
 from receipt_pipeline.cli.main import app
 from receipt_pipeline_tests.e2e.documented import Documented, documented
 from receipt_pipeline_tests.fakes.every_outcome import every_outcome
@@ -36,11 +37,11 @@ def home(
     folder = tmp_path_factory.mktemp("figures")
     with pytest.MonkeyPatch.context() as patch:
         opened = open_home(folder / "home", migrated_sqlite, FakeClock(), patch)
-        opened.services.release_named("production")
+        admin.shipped_release_id(opened.app, "production")
         made = every_outcome(opened.bench)
-        opened.services.import_jobs(a_file(folder, *ROWS), origin="old", meanings=())
-        opened.services.sweep_objects()
-        opened.services.review_alerts()
+        admin.import_legacy_jobs(opened.app, opened.principal, a_file(folder, *ROWS), origin="old", states=())
+        maintenance.sweep_objects(opened.app)
+        maintenance.review_alerts(opened.app)
         opened.bench.edit(
             "INSERT INTO events (job_id, tenant, kind, at, data)"
             " SELECT 'job_nobody', tenant, kind, at, data FROM events"
@@ -48,9 +49,9 @@ def home(
             job=made["complete"],
         )
         opened.bench.edit("UPDATE jobs SET state = 'expired' WHERE job_id = :job", job=made["canceled"])
-        document = dict(opened.services.publish_report().document)
+        document = dict(maintenance.publish_report(opened.app).document)
         for module in ("cli.account", "cli.jobs"):
-            patch.setattr(f"receipt_pipeline.{module}.services", lambda: opened.services)
+            patch.setattr(f"receipt_pipeline.{module}.services", lambda: opened.app)
         yield opened, document
 
 
@@ -81,7 +82,7 @@ def test_a_figures_query_gives_a_row_for_everything_it_counts(
     home: tuple[OpenedHome, dict[str, Any]], name: str
 ) -> None:
     opened, document = home
-    rows = opened.services.query_report(FIGURES[name])
+    rows = analyst.query_report(opened.app, opened.principal, FIGURES[name])
     if name == "time_to_completion_s":
         assert rows[0]["total_s"] == document[name]["max"]
         return
@@ -97,7 +98,7 @@ def test_every_row_leads_to_its_job(home: tuple[OpenedHome, dict[str, Any]]) -> 
     opened, _ = home
     seen = set()
     for name, query in FIGURES.items():
-        for row in opened.services.query_report(query):
+        for row in analyst.query_report(opened.app, opened.principal, query):
             job_id, shown = row.get("job_id"), row.get("status_command")
             if job_id is None or shown is None:
                 continue
@@ -134,8 +135,8 @@ def test_a_question_of_the_cookbook_is_answered_alike_from_duckdb_and_pandas(
     home: tuple[OpenedHome, dict[str, Any]], query: Documented
 ) -> None:
     opened, _ = home
-    told = opened.services.query_report(query.text)
-    with duckdb.connect(str(opened.services.accountant.published), read_only=True) as report:
+    told = analyst.query_report(opened.app, opened.principal, query.text)
+    with duckdb.connect(str(opened.app.accountant.published), read_only=True) as report:
         report.execute("SET TimeZone = 'UTC'")
         rows = report.execute(query.text).fetchall()
         frame = report.execute(query.text).df()
@@ -150,13 +151,13 @@ def test_the_command_line_of_an_older_duckdb_answers_the_cookbook_alike(
     home: tuple[OpenedHome, dict[str, Any]],
 ) -> None:
     opened, _ = home
-    published = str(opened.services.accountant.published)
+    published = str(opened.app.accountant.published)
     assert version("duckdb-cli").split(".")[0] < version("duckdb").split(".")[0]
     for query in COOKBOOK:
         asked = [sys.executable, "-m", "duckdb_cli", "-readonly", "-json", published, query.text]
         answer = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout
         rows = json.loads(answer) if answer.strip() else []
-        told = opened.services.query_report(query.text)
+        told = analyst.query_report(opened.app, opened.principal, query.text)
         assert [list(row) for row in rows] == [list(row) for row in told], query.place
         plain = [
             name

@@ -18,7 +18,7 @@ from receipt_pipeline.core.errors import NotAllowed, PipelineError
 from receipt_pipeline.runtime import processes as process_groups
 from receipt_pipeline.runtime import supervisor as hosting
 from receipt_pipeline.runtime.processes import free_port, stop_group
-from receipt_pipeline.runtime.serving import begin_anew, is_served
+from receipt_pipeline.runtime.serving import is_served
 from receipt_pipeline.runtime.supervisor import (
     Hosted,
     dagster_environment,
@@ -75,11 +75,12 @@ def test_a_home_in_which_no_lock_can_be_made_is_refused_in_words(
         raise OSError(number, "no")
 
     monkeypatch.setattr(FileLock, "acquire", refuse)
-    for order in (is_served, begin_anew):
-        with pytest.raises(PipelineError) as refused:
-            order(settings)
-        place = str(settings.home / "serving.lock")
-        assert (refused.value.reason.code, refused.value.facts["path"]) == (code, place)
+    with pytest.raises(PipelineError) as refused:
+        is_served(settings)
+    assert (refused.value.reason.code, refused.value.facts["path"]) == (
+        code,
+        str(settings.home / "serving.lock"),
+    )
 
 
 @pytest.mark.parametrize(

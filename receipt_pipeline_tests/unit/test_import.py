@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from receipt_pipeline.app import admin, analyst, maintenance, operator, submitter
 from receipt_pipeline.cli import opening
 from receipt_pipeline.cli.main import app
 from receipt_pipeline.core.errors import InputRefused, NotAllowed
@@ -55,7 +56,7 @@ def home(
     """An empty home, which the command line opens too."""
     opened = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     for module in ("cli.rollout", "cli.jobs", "cli.account"):
-        monkeypatch.setattr(f"receipt_pipeline.{module}.services", lambda: opened.services)
+        monkeypatch.setattr(f"receipt_pipeline.{module}.services", lambda: opened.app)
     assert opening.services is not None
     return opened
 
@@ -69,7 +70,9 @@ def a_file(folder: Path, *rows: str, header: str = HEADER, name: str = "old.csv"
 
 def imported(home: OpenedHome, path: Path, *meanings: str) -> dict[str, Any]:
     """Import a file and return the answer."""
-    return home.services.import_jobs(path, origin="old", meanings=meanings).as_document()
+    return admin.import_legacy_jobs(
+        home.app, home.principal, path, origin="old", states=meanings
+    ).as_document()
 
 
 def counts(answer: dict[str, Any]) -> tuple[int, ...]:
@@ -89,13 +92,12 @@ def test_every_row_is_taken_over_or_refused_by_code_and_the_totals_balance(
     assert answer["classes"] == classes
     told = [(line["code"], line["pointer"]) for line in answer["rejected"]]
     assert told == list(BAD_ROWS.values())
-    recorded = all_rows(home.services.ledger, submission_rows)
+    recorded = all_rows(home.app.ledger, submission_rows)
     assert Counter(row["outcome"] for row in recorded) == {"accepted": 4, "conflict": 1, "refused": 8}
-    status = home.services.submission(answer["submission_id"])
+    status = submitter.read_submission(home.app, home.principal, answer["submission_id"])
     assert status["rows"] == {"accepted": 4, "joined": 0, "refused": 8, "conflicts": 1}
     assert all(
-        row["terminal_class"] or row["investigation_id"]
-        for row in all_rows(home.services.ledger, imported_jobs)
+        row["terminal_class"] or row["investigation_id"] for row in all_rows(home.app.ledger, imported_jobs)
     )
 
 
@@ -103,9 +105,9 @@ def test_every_row_is_taken_over_or_refused_by_code_and_the_totals_balance(
 def test_a_file_that_comes_twice_is_taken_over_once(home: OpenedHome, tmp_path: Path) -> None:
     path = a_file(tmp_path, *ROWS)
     assert counts(imported(home, path)) == (4, 0, 0, 0, 0)
-    before = all_rows(home.services.ledger, imported_jobs)
+    before = all_rows(home.app.ledger, imported_jobs)
     assert counts(imported(home, path)) == (0, 4, 0, 0, 0)
-    assert all_rows(home.services.ledger, imported_jobs) == before
+    assert all_rows(home.app.ledger, imported_jobs) == before
 
 
 def test_an_import_that_was_ended_half_way_is_completed_by_the_same_command(
@@ -120,7 +122,7 @@ def test_an_import_that_was_ended_half_way_is_completed_by_the_same_command(
         )
         with pytest.raises(KeyboardInterrupt):
             imported(home, path)
-    assert len(all_rows(home.services.ledger, imported_jobs)) == 2
+    assert len(all_rows(home.app.ledger, imported_jobs)) == 2
     assert counts(imported(home, path)) == (2, 2, 0, 0, 0)
 
 
@@ -168,17 +170,19 @@ def test_a_file_that_is_no_table_of_jobs_is_refused_whole_and_nothing_is_recorde
         with pytest.raises(InputRefused) as error:
             imported(home, path)
         assert error.value.reason.code == code
-    assert all_rows(home.services.ledger, submission_rows) == []
+    assert all_rows(home.app.ledger, submission_rows) == []
 
 
 def test_the_name_of_the_older_system_cannot_be_ours(home: OpenedHome, tmp_path: Path) -> None:
     for origin in ("here", "", "a/b"):
         with pytest.raises(InputRefused, match=r"FIELD\.INVALID\.v1"):
-            home.services.import_jobs(a_file(tmp_path, *ROWS), origin=origin, meanings=())
+            admin.import_legacy_jobs(
+                home.app, home.principal, a_file(tmp_path, *ROWS), origin=origin, states=()
+            )
 
 
 def test_only_an_operator_imports(home: OpenedHome, tmp_path: Path) -> None:
-    object.__setattr__(home.services.settings, "roles", frozenset({Role.SUBMITTER}))
+    object.__setattr__(home.app.settings, "roles", frozenset({Role.SUBMITTER}))
     with pytest.raises(NotAllowed, match=r"NOT_PERMITTED\.v1"):
         imported(home, a_file(tmp_path, *ROWS))
 
@@ -187,18 +191,20 @@ def test_only_an_operator_imports(home: OpenedHome, tmp_path: Path) -> None:
 def test_the_account_tells_imported_jobs_apart_and_is_red_only_without_an_owner(
     home: OpenedHome, tmp_path: Path
 ) -> None:
-    home.services.sweep_objects()
+    maintenance.sweep_objects(home.app)
     own = home.submit("own")
     imported(home, a_file(tmp_path, *ROWS))
-    document = home.services.report(cutoff=None, published=False)
+    document = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
     assert (document["accepted"], document["succeeded"], document["verified_succeeded"]) == (1, 0, 0)
     classes = {"attempts_exhausted": 1, "canceled": 1, "complete": 1}
     told = {"total": 4, "terminal": 3, "decided": 0, "open": 1, "classes": classes}
     assert document["imported"] == told
     [open_id] = document["imported_open"]
     assert (document["state"], document["gate"]) == ("investigate", "pass")
-    home.services.publish_report()
-    rows = home.services.query_report("SELECT * FROM job_report ORDER BY origin, terminal_class")
+    maintenance.publish_report(home.app)
+    rows = analyst.query_report(
+        home.app, home.principal, "SELECT * FROM job_report ORDER BY origin, terminal_class"
+    )
     assert [(row["origin"], row["state"]) for row in rows] == [
         ("here", "accepted"),
         *[("old", "imported")] * 4,
@@ -206,21 +212,28 @@ def test_the_account_tells_imported_jobs_apart_and_is_red_only_without_an_owner(
     assert {row["output_check"] for row in rows if row["origin"] == "old"} == {"not verified here"}
     assert rows[0]["job_id"] == own
     for row in rows:
-        events = home.services.query_report(row["evidence_query"])
+        events = analyst.query_report(home.app, home.principal, row["evidence_query"])
         assert {event["job_id"] for event in events} == {row["job_id"]}
-    assert home.services.query_report("SELECT sum(jobs) AS n FROM time_to_reconciled_truth") == [{"n": 1}]
-    [question] = home.services.investigations(only_open=True)
+    assert analyst.query_report(
+        home.app, home.principal, "SELECT sum(jobs) AS n FROM time_to_reconciled_truth"
+    ) == [{"n": 1}]
+    [question] = operator.list_investigations(home.app, home.principal, only_open=True)
     assert question["job_id"] == open_id
-    home.clock.advance(home.services.settings.limits.staffing.investigation_deadline_s + 1)
-    late = home.services.report(cutoff=None, published=False)
+    home.clock.advance(home.app.settings.limits.staffing.investigation_deadline_s + 1)
+    late = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
     assert (late["gate"], late["unowned"]) == (
         "fail",
         [f"imported_open:{open_id}", f"unowned_question:{open_id}"],
     )
-    home.services.resolve_investigation(
-        question["investigation_id"], note="never ran", keep=None, withdraw=False
+    operator.resolve_investigation(
+        home.app,
+        home.principal,
+        question["investigation_id"],
+        note="never ran",
+        keep=None,
+        withdraw=False,
     )
-    decided = home.services.report(cutoff=None, published=False)
+    decided = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
     assert (decided["imported"]["decided"], decided["imported_open"]) == (1, [])
 
 
@@ -241,8 +254,8 @@ def test_two_systems_with_the_same_requests_are_compared_by_key(home: OpenedHome
         f"5,done,{began},1,,,",
     )
     imported(home, path)
-    home.services.publish_report()
-    rows = home.services.query_report("SELECT * FROM rollout_comparison")
+    maintenance.publish_report(home.app)
+    rows = analyst.query_report(home.app, home.principal, "SELECT * FROM rollout_comparison")
     told = {row["idempotency_key"]: row["verdict"] for row in rows}
     assert told == {
         "agree": "agree",
@@ -266,7 +279,7 @@ def test_the_command_prints_the_totals_writes_the_list_and_shows_the_record(
     assert [line["code"] for line in listed] == [code for code, _ in BAD_ROWS.values()]
     again = CliRunner().invoke(app, ["import", str(a_file(tmp_path, *ROWS)), "--origin", "old", "--json"])
     assert (again.exit_code, json.loads(again.output)["known"]) == (0, 4)
-    first = next(row for row in all_rows(home.services.ledger, imported_jobs) if row["external_id"] == "1")
+    first = next(row for row in all_rows(home.app.ledger, imported_jobs) if row["external_id"] == "1")
     shown = CliRunner().invoke(app, ["status", first["job_id"]])
     assert shown.exit_code == 0
     assert shown.output.index("stands") < shown.output.index("evidence") < shown.output.index("identity")
@@ -281,7 +294,7 @@ def test_a_list_that_cannot_be_written_is_refused_before_anything_is_imported(
             app, ["import", path, "--origin", "old", "--rejections", str(target), "--json"]
         )
         assert (run.exit_code, json.loads(run.stdout)["error"]["code"]) == (2, "FIELD.INVALID.v1")
-    assert all_rows(home.services.ledger, imported_jobs) == []
+    assert all_rows(home.app.ledger, imported_jobs) == []
 
 
 def test_the_way_back_is_asked_for_twice_and_never_under_running_services(
@@ -290,10 +303,10 @@ def test_the_way_back_is_asked_for_twice_and_never_under_running_services(
     asked = CliRunner().invoke(app, ["rollback", "0004", "--json"])
     assert (asked.exit_code, json.loads(asked.stdout)["error"]["code"]) == (2, "FIELD.INVALID.v1")
     with monkeypatch.context() as patch:
-        patch.setattr("receipt_pipeline.app.rollout.is_served", lambda settings: True)
+        patch.setattr("receipt_pipeline.app.admin.is_served", lambda settings: True)
         served = CliRunner().invoke(app, ["rollback", "0004", "--yes", "--json"])
     assert json.loads(served.stdout)["error"]["code"] == "ROLLBACK.SERVED.v1"
-    assert all_rows(home.services.ledger, imported_jobs) == []
+    assert all_rows(home.app.ledger, imported_jobs) == []
     done = CliRunner().invoke(app, ["rollback", "0004", "--yes", "--json"])
     assert (done.exit_code, "imported_jobs" in json.loads(done.stdout)["dropped"]) == (0, True)
 

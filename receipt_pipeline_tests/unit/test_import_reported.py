@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from receipt_pipeline.app import admin, analyst, maintenance
 from receipt_pipeline.ledger.schema.admin import imported_jobs
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
@@ -23,20 +24,20 @@ def home(
     """A home with a job of its own, published once."""
     opened = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     opened.submit("own")
-    opened.services.publish_report()
+    maintenance.publish_report(opened.app)
     return opened
 
 
 def reported(home: OpenedHome) -> list[tuple[Any, ...]]:
     """Publish, and return what the report shows of the imported jobs."""
-    home.services.publish_report()
-    rows = home.services.query_report("SELECT * FROM imported_jobs ORDER BY job_id")
+    maintenance.publish_report(home.app)
+    rows = analyst.query_report(home.app, home.principal, "SELECT * FROM imported_jobs ORDER BY job_id")
     return [(row["job_id"], row["state_as_written"], row["terminal_class"]) for row in rows]
 
 
 def kept(home: OpenedHome) -> list[tuple[Any, ...]]:
     """Return what the ledger holds of them."""
-    rows = all_rows(home.services.ledger, imported_jobs)
+    rows = all_rows(home.app.ledger, imported_jobs)
     return [(row["job_id"], row["state_as_written"], row["terminal_class"]) for row in rows]
 
 
@@ -52,12 +53,12 @@ def test_a_refresh_shows_what_was_imported_and_what_ended_since(home: OpenedHome
 def test_the_report_follows_the_ledger_back_and_forward_again(home: OpenedHome, tmp_path: Path) -> None:
     imported(home, a_file(tmp_path, *ROWS))
     assert len(reported(home)) == 4
-    home.services.roll_back("0004")
-    home.services.ledger.migrate()
+    admin.roll_back_ledger(home.app, home.principal, "0004")
+    home.app.ledger.migrate()
     later = home.submit("later")
     assert reported(home) == kept(home) == []
     imported(home, a_file(tmp_path, *ROWS))
     assert reported(home) == kept(home)
-    jobs = home.services.query_report("SELECT job_id FROM jobs")
+    jobs = analyst.query_report(home.app, home.principal, "SELECT job_id FROM jobs")
     assert {"job_id": later} in jobs
-    assert home.services.check("report_matches_ledger").passed
+    assert maintenance.run_check(home.app, "report_matches_ledger").passed

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from receipt_pipeline.app import analyst, maintenance, operator, reviewer, submitter
 from receipt_pipeline.core.audiences import Audience
 from receipt_pipeline.core.receipt_text import render_receipt
 from receipt_pipeline.ledger.schema.jobs import attempts
@@ -56,14 +57,21 @@ def a_job_full_of_canaries(home: OpenedHome, *, job_key: str = "private") -> str
     first, second = (f"{IN_BYTES} {job_key} {number}".encode() for number in (1, 2))
     read = replace(scripted_outcome(first), fields={"merchant": IN_FIELDS}, evidence={"text": IN_EVIDENCE})
     home.chain.answers = {first: read, second: RuntimeError(IN_ERROR)}
-    answers = home.services.submit([folder / "manifest.json"], key=None, new=False, release=None)
+    answers = submitter.submit(
+        home.app,
+        home.principal,
+        [folder / "manifest.json"],
+        key=None,
+        new=False,
+        release=None,
+    )
     job_id = str(answers[0]["lines"][0]["job_id"])
-    for _ in range(home.services.settings.limits.work.item_losses_max):
+    for _ in range(home.app.settings.limits.work.item_losses_max):
         with pytest.raises(RuntimeError):
-            work_group(home.services.worker(run_id="run-1"), wave_id="", job_ids=[job_id])
+            work_group(home.app.worker(run_id="run-1"), wave_id="", job_ids=[job_id])
         home.clock.advance(PAST_RETRY_S)
-    work_group(home.services.worker(run_id="run-2"), wave_id="", job_ids=[job_id])
-    home.services.deliver_and_consume()
+    work_group(home.app.worker(run_id="run-2"), wave_id="", job_ids=[job_id])
+    maintenance.deliver_and_consume(home.app)
     assert (home.job(job_id)["state"], home.job(job_id)["terminal_class"]) == ("succeeded", "partial")
     return job_id
 
@@ -71,15 +79,30 @@ def a_job_full_of_canaries(home: OpenedHome, *, job_key: str = "private") -> str
 def public_texts(home: OpenedHome, job_id: str) -> Iterator[tuple[str, str]]:
     """Yield everything that is shown about a job without asking for its result."""
     for audience in Audience:
-        document = home.services.status(job_id, audience=audience)
+        document = submitter.read_status(home.app, home.principal, job_id, audience=audience)
         yield f"status {audience}", json.dumps(document, default=str)
-    yield "receipt", render_receipt(home.services.status(job_id))
-    yield "jobs", json.dumps(home.services.jobs(), default=str)
-    yield "investigations", json.dumps(home.services.investigations(only_open=False), default=str)
-    yield "tasks", json.dumps(home.services.review_tasks(only_open=False), default=str)
-    yield "report", json.dumps(home.services.report(cutoff=None, published=False), default=str)
-    home.services.publish_report()
-    for folder in (home.services.settings.outbox, home.services.settings.report):
+    yield "receipt", render_receipt(submitter.read_status(home.app, home.principal, job_id))
+    yield "jobs", json.dumps(submitter.list_jobs(home.app, home.principal), default=str)
+    yield (
+        "investigations",
+        json.dumps(
+            operator.list_investigations(home.app, home.principal, only_open=False),
+            default=str,
+        ),
+    )
+    yield (
+        "tasks",
+        json.dumps(reviewer.list_tasks(home.app, home.principal, only_open=False), default=str),
+    )
+    yield (
+        "report",
+        json.dumps(
+            analyst.read_report(home.app, home.principal, cutoff=None, published=False),
+            default=str,
+        ),
+    )
+    maintenance.publish_report(home.app)
+    for folder in (home.app.settings.outbox, home.app.settings.report):
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 yield path.name, path.read_bytes().decode(errors="replace")
@@ -95,7 +118,9 @@ def test_no_receipt_message_or_report_repeats_input_names_secrets_or_errors(home
         (place, word) for place, text in shown.items() for word in (*CONTENTS, "Traceback") if word in text
     }
     assert told == set()
-    assert IN_FIELDS in json.dumps(home.services.result(job_id)), "the result itself is for its submitter"
+    assert IN_FIELDS in json.dumps(submitter.read_result(home.app, home.principal, job_id)), (
+        "the result itself is for its submitter"
+    )
 
 
 def places_of(home: OpenedHome, *words: str) -> set[tuple[str, str]]:
@@ -115,47 +140,54 @@ def places_of(home: OpenedHome, *words: str) -> set[tuple[str, str]]:
 
 def purge_everything(home: OpenedHome) -> None:
     """Let retention and the grace of unwanted scans pass, with the passes that act on them."""
-    limits = home.services.settings.limits
+    limits = home.app.settings.limits
     # Files carry the host's time, which may be a day or two ahead of the test's clock.
     home.clock.advance(RETENTION_S * 5)
     for _ in range(3):
-        home.services.purge_results()
+        maintenance.purge_expired(home.app)
         home.clock.advance(limits.retention.orphan_grace_s + 1)
 
 
 def answer_questions(home: OpenedHome) -> None:
     """Record a decision about everything that is open: an open question keeps its evidence."""
-    for row in home.services.investigations(only_open=True):
-        home.services.resolve_investigation(row["investigation_id"], note="seen", keep=None, withdraw=False)
+    for row in operator.list_investigations(home.app, home.principal, only_open=True):
+        operator.resolve_investigation(
+            home.app,
+            home.principal,
+            row["investigation_id"],
+            note="seen",
+            keep=None,
+            withdraw=False,
+        )
 
 
 @pytest.mark.requirement("R128")
 def test_after_its_deletion_source_data_is_in_no_table_and_no_file(home: OpenedHome) -> None:
     job_id = a_job_full_of_canaries(home)
-    home.services.publish_report()
+    maintenance.publish_report(home.app)
     answer_questions(home)
     shutil.rmtree(home.folder / "handed-in")
     assert places_of(home, IN_BYTES) != set(), "until then the scans are kept"
     purge_everything(home)
-    home.services.publish_report()
+    maintenance.publish_report(home.app)
     assert places_of(home, *CONTENTS) == set()
-    assert home.services.status(job_id)["items"]["classified"] == 1
+    assert submitter.read_status(home.app, home.principal, job_id)["items"]["classified"] == 1
 
 
 @pytest.mark.requirement("R130")
 def test_after_the_evidence_is_gone_the_receipt_still_explains_what_happened(home: OpenedHome) -> None:
     job_id = a_job_full_of_canaries(home)
     answer_questions(home)
-    before = home.services.status(job_id, audience="support")
+    before = submitter.read_status(home.app, home.principal, job_id, audience="support")
     purge_everything(home)
-    after = home.services.status(job_id, audience="support")
+    after = submitter.read_status(home.app, home.principal, job_id, audience="support")
     for part in ("asked", "item_reasons", "decision_reasons", "samples", "effects", "promised"):
         assert after[part] == before[part], part
     [reason] = after["item_reasons"]
     assert (reason["code"], reason["count"]) == ("WORKER.LOST.v1", 1)
     assert reason["meaning"]
     assert reason["next_step"]
-    customer = home.services.status(job_id)
+    customer = submitter.read_status(home.app, home.principal, job_id)
     assert customer["result"]["digest"] == home.job(job_id)["result_digest"]
     assert customer["result"]["purged_at"] is not None
     assert "purged" in render_receipt(customer)
@@ -163,24 +195,24 @@ def test_after_the_evidence_is_gone_the_receipt_still_explains_what_happened(hom
 
 @pytest.mark.requirement("R129")
 def test_diagnostics_expire_sooner_than_results_and_the_receipt_stays(home: OpenedHome) -> None:
-    limits = home.services.settings.limits
+    limits = home.app.settings.limits
     assert limits.retention.diagnostics_retention_s < 2_592_000, "the default retention of a result"
     job_id = home.submit("kept")
-    work_group(home.services.worker(run_id="run-1"), wave_id="", job_ids=[job_id])
-    home.services.deliver_and_consume()
+    work_group(home.app.worker(run_id="run-1"), wave_id="", job_ids=[job_id])
+    maintenance.deliver_and_consume(home.app)
     [attempt] = tried(home, job_id)
     assert (attempt["run_id"], attempt["owner"] != "", attempt["facts"] != {}) == ("run-1", True, True)
     home.clock.advance(limits.retention.diagnostics_retention_s - 1)
-    home.services.purge_results()
+    maintenance.purge_expired(home.app)
     assert tried(home, job_id) == [attempt]
     home.clock.advance(1)
-    home.services.purge_results()
+    maintenance.purge_expired(home.app)
     [left] = tried(home, job_id)
     assert (left["run_id"], left["owner"], left["facts"]) == ("", "", {})
     assert (left["outcome"], left["invocations"]) == ("committed", 1)
     assert home.job(job_id)["result_purged_at"] is None
-    assert home.services.result(job_id)["object"]["verified"]
-    assert home.services.status(job_id)["attempts"] == 1
+    assert submitter.read_result(home.app, home.principal, job_id)["object"]["verified"]
+    assert submitter.read_status(home.app, home.principal, job_id)["attempts"] == 1
 
 
 def tried(home: OpenedHome, job_id: str) -> list[dict[str, Any]]:
@@ -191,18 +223,20 @@ def tried(home: OpenedHome, job_id: str) -> list[dict[str, Any]]:
 def test_a_job_that_ended_without_a_result_lets_go_of_its_scans_as_well(home: OpenedHome) -> None:
     folder = home.folder / "handed-in"
     job_id = home.submit("canceled", limits={"result_retention_s": RETENTION_S})
-    home.services.cancel(job_id)
+    submitter.cancel_job(home.app, home.principal, job_id)
     shutil.rmtree(folder)
-    assert len(list(home.services.objects.listing("scans/"))) == 1
+    assert len(list(home.app.store.listing("scans/"))) == 1
     purge_everything(home)
-    assert list(home.services.objects.listing("scans/")) == []
+    assert list(home.app.store.listing("scans/")) == []
     assert home.job(job_id)["result_purged_at"] is not None
 
 
 def test_a_scan_that_another_job_still_holds_stays(home: OpenedHome) -> None:
     home.submit("short", limits={"result_retention_s": RETENTION_S})
     waiting = home.submit("long", limits={"max_queue_age_s": RETENTION_S * 9})
-    for job_id in (row["job_id"] for row in home.services.jobs() if row["job_id"] != waiting):
-        home.services.cancel(job_id)
+    for job_id in (
+        row["job_id"] for row in submitter.list_jobs(home.app, home.principal) if row["job_id"] != waiting
+    ):
+        submitter.cancel_job(home.app, home.principal, job_id)
     purge_everything(home)
-    assert len(list(home.services.objects.listing("scans/"))) == 1
+    assert len(list(home.app.store.listing("scans/"))) == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from receipt_pipeline.app import analyst, maintenance
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.settings import read_settings
 from receipt_pipeline_tests.builders import an_accepted_job
@@ -41,12 +42,12 @@ def test_a_day_is_from_midnight_to_midnight_there(
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch, {"RECEIPTS_TIME_ZONE": zone})
     for moment in MOMENTS:
         clock.set(dt.datetime.fromisoformat(moment))
-        an_accepted_job(home.services.ledger)
-    home.services.publish_report()
-    rows = home.services.query_report("SELECT * FROM jobs_per_day")
+        an_accepted_job(home.app.ledger)
+    maintenance.publish_report(home.app)
+    rows = analyst.query_report(home.app, home.principal, "SELECT * FROM jobs_per_day")
     assert {f"{row['day']:%m-%d}": row["jobs"] for row in rows} == wanted
     assert {row["time_zone"] for row in rows} == {zone or "UTC"}
-    other = home.services.query_report("SELECT * FROM jobs_per_day_in('Europe/Berlin')")
+    other = analyst.query_report(home.app, home.principal, "SELECT * FROM jobs_per_day_in('Europe/Berlin')")
     assert {f"{row['day']:%m-%d}": row["jobs"] for row in other} == BERLIN
 
 
@@ -54,11 +55,15 @@ def test_the_days_of_one_tenant_are_there_in_a_report_of_several(
     migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
-    an_accepted_job(home.services.ledger)
-    an_accepted_job(home.services.ledger, tenant="another")
-    home.services.publish_report()
-    assert [row["jobs"] for row in home.services.query_report("SELECT * FROM jobs_per_day")] == [1]
-    told = home.services.query_report("SELECT state, gate, document, time_zone FROM report_info")
+    an_accepted_job(home.app.ledger)
+    an_accepted_job(home.app.ledger, tenant="another")
+    maintenance.publish_report(home.app)
+    assert [
+        row["jobs"] for row in analyst.query_report(home.app, home.principal, "SELECT * FROM jobs_per_day")
+    ] == [1]
+    told = analyst.query_report(
+        home.app, home.principal, "SELECT state, gate, document, time_zone FROM report_info"
+    )
     assert told == [{"state": None, "gate": None, "document": None, "time_zone": "UTC"}]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from receipt_pipeline.app import analyst, maintenance, operator, submitter
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.limits import Rollout, RolloutStage
 from receipt_pipeline.effects.consume import receive_event
@@ -33,14 +34,14 @@ def home(
 
 def switch(home: OpenedHome, rollout: Rollout) -> None:
     """Serve from now on in another stage, as after a start with other settings."""
-    home.services.__dict__["intake"] = replace(home.services.intake, rollout=rollout)
+    home.app.__dict__["intake"] = replace(home.app.intake, rollout=rollout)
 
 
 def settle(home: OpenedHome) -> None:
     """Work off what waits, deliver and consume."""
     for wave in home.dispatch():
         home.run_wave(wave)
-    home.services.deliver_and_consume()
+    maintenance.deliver_and_consume(home.app)
 
 
 @pytest.mark.requirement("R150")
@@ -50,12 +51,12 @@ def test_a_shadow_is_worked_and_verified_and_nothing_of_it_leaves(home: OpenedHo
     job = home.job(job_id)
     assert (job["state"], job["warnings"]) == ("succeeded", [SHADOW])
     assert job["settled_at"] is not None
-    receive_event(home.services.effects, an_event(job, "someone's"), source="notification")
-    ledger = home.services.ledger
+    receive_event(home.app.effects, an_event(job, "someone's"), source="notification")
+    ledger = home.app.ledger
     assert [all_rows(ledger, table) for table in (review_tasks, outbox)] == [[], []]
     assert [row["kind"] for row in all_rows(ledger, effects)] == ["result_object"]
-    assert home.services.result(job_id)["items"][0]["decision"] == "clear"
-    document = home.services.report(cutoff=None, published=False)
+    assert submitter.read_result(home.app, home.principal, job_id)["items"][0]["decision"] == "clear"
+    document = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
     assert (document["verified_succeeded"], document["state"], document["gate"]) == (1, "accounted", "pass")
 
 
@@ -67,7 +68,7 @@ def test_a_later_stage_changes_no_accepted_job_and_a_shadow_makes_no_repetition(
     assert home.submit("same") == shadow, "the same key is the same job for ever"
     served = home.submit("served")
     settle(home)
-    ledger = home.services.ledger
+    ledger = home.app.ledger
     assert [row["job_id"] for row in all_rows(ledger, review_tasks)] == [served]
     assert [row["earlier_job_id"] for row in all_rows(ledger, items, served)] == [None]
     assert [row["state"] for row in all_rows(ledger, outbox)] == ["sent"]
@@ -85,9 +86,9 @@ def test_a_limited_cohort_is_served_and_everybody_else_is_a_shadow(home: OpenedH
 def test_a_retry_of_a_shadow_is_a_shadow(home: OpenedHome) -> None:
     job_id = home.submit("expiring", limits={"max_queue_age_s": 60})
     home.clock.advance(61)
-    home.services.reconcile_everything(by_person=True)
+    operator.reconcile(home.app, home.principal)
     switch(home, Rollout(RolloutStage.TRUTH))
-    child = home.services.retry(job_id, cutoff=None)
+    child = submitter.retry_job(home.app, home.principal, job_id, cutoff=None)
     assert home.job(child["job_id"])["warnings"] == [SHADOW]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from receipt_pipeline.app import maintenance
 from receipt_pipeline.defs.local_runner import Rounds
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
@@ -41,7 +42,7 @@ def home(
 ) -> OpenedHome:
     """A home with two slots."""
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
-    home.services.settings.dagster_home.mkdir()
+    home.app.settings.dagster_home.mkdir()
     return home
 
 
@@ -56,7 +57,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[StartedProcess]:
 @pytest.fixture
 def rounds(home: OpenedHome, started: list[StartedProcess]) -> Rounds:
     """Rounds over the home."""
-    return Rounds(home.services.settings, home.resource.environment)
+    return Rounds(home.app.settings, home.resource.environment)
 
 
 def test_every_wave_is_started_once_however_often_it_is_asked_for(
@@ -81,7 +82,7 @@ def test_no_more_waves_run_at_once_than_the_home_has_slots(
     assert len(started) == 2
     # Two waves were closed under their children; what they reserved is handed out again.
     for wave in home.waves():
-        home.services.close_wave(wave["wave_id"])
+        maintenance.close_wave(home.app, wave["wave_id"])
     rounds.tick()
     assert len(started) == 2
     started[0].ended = 0

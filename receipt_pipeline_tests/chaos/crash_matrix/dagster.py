@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from receipt_pipeline.app.facade import Services, open_services
+from receipt_pipeline.app import maintenance, submitter
+from receipt_pipeline.app.context import AppContext, open_app
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.defs.local_runner import Rounds
 from receipt_pipeline.drill.sandbox import DRILL_LIMITS
@@ -34,7 +35,7 @@ def play_through_dagster(
     given = {**environment, **DAGSTER_LIMITS, **watched}
     run = CellRun(cell, SCENARIOS[cell.boundary], folder, given, processes)
     settings = read_settings(given)
-    services = open_services(settings)
+    services = open_app(settings)
     try:
         run.run_step("submit")
         runner = Rounds.for_home(settings, given)
@@ -55,22 +56,26 @@ def play_through_dagster(
             running.kill()
 
 
-def _tick_until_finished(services: Services, runner: Rounds, *, hangs: bool) -> None:
+def _tick_until_finished(services: AppContext, runner: Rounds, *, hangs: bool) -> None:
     """Tick until the job is closed, its effects are finished and every run ended, except one that hangs."""
     end = time.monotonic() + FINISH_S_MAX
     while time.monotonic() < end:
         runner.tick()
-        listed = services.jobs()
+        listed = submitter.list_jobs(services, services.principal())
         closed = [str(job["job_id"]) for job in listed if job["state"] in TERMINAL_STATES]
-        finished = listed and len(closed) == len(listed) and not services.unsettled(closed)
+        finished = (
+            listed
+            and len(closed) == len(listed)
+            and not maintenance.jobs_with_unfinished_effects(services, closed)
+        )
         if finished and (hangs or not runner.busy):
             return
         time.sleep(POLL_S)
 
 
-def _close_waves(services: Services) -> None:
+def _close_waves(services: AppContext) -> None:
     """Close the wave of the run that was ended, as the sensor for failed runs does."""
     with services.ledger.reading() as tx:
         left = [str(row["wave_id"]) for row in open_waves(tx)]
     for wave_id in left:
-        services.close_wave(wave_id)
+        maintenance.close_wave(services, wave_id)

@@ -6,14 +6,15 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 from sqlalchemy import func, select
 
-from receipt_pipeline.app.context import open_rooms
-from receipt_pipeline.app.facade import Services
+from receipt_pipeline.app import maintenance, operator, submitter
+from receipt_pipeline.app.context import AppContext, new_context
 from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.canonical import digest_of, digest_of_bytes
 from receipt_pipeline.core.errors import NotAllowed, PipelineError
@@ -73,7 +74,7 @@ class StepProcess:
     """A running step: the open services and the errors it met."""
 
     order: StepOrder
-    services: Services
+    services: AppContext
     errors: list[str] = field(default_factory=list)
 
     @property
@@ -101,7 +102,7 @@ class StepProcess:
 def run_step_order(order: StepOrder) -> int:
     """Run the step of the order and write its errors next to the data directory; returns the exit status."""
     settings = read_settings(order.environment)
-    services = open_rooms(settings, Services)
+    services = new_context(settings)
     services.chains.engine = ScriptedReader(float(order.facts.get("page_s", 0.0)))
     process = StepProcess(order, services)
     if order.plan:
@@ -123,7 +124,9 @@ def _submit(process: StepProcess) -> None:
     manifest = _manifest(process, KEY)
 
     def submit_once() -> None:
-        (answer,) = process.services.submit([manifest], key=None, new=False, release=None)
+        (answer,) = submitter.submit(
+            process.services, process.services.principal(), [manifest], key=None, new=False, release=None
+        )
         (line,) = answer["lines"]
         assert line["job_id"], line
 
@@ -159,9 +162,9 @@ def _passes(process: StepProcess) -> None:
     """Run passes as sensors and waves do, until nothing is left to do or the bound is reached."""
     end = time.monotonic() + PASSES_S_MAX
     while True:
-        process.attempt(process.services.reconcile_ledger)
+        process.attempt(partial(maintenance.reconcile_ledger, process.services))
         process.attempt(lambda: _launch_waves(process))
-        process.attempt(process.services.deliver_and_consume)
+        process.attempt(partial(maintenance.deliver_and_consume, process.services))
         if is_finished(process.services) or time.monotonic() > end:
             break
         time.sleep(PASS_PAUSE_S)
@@ -169,7 +172,7 @@ def _passes(process: StepProcess) -> None:
 
 
 def _launch_waves(process: StepProcess) -> None:
-    for wave in process.services.dispatch().to_launch:
+    for wave in maintenance.dispatch_jobs(process.services).to_launch:
         _run_wave(process, wave.wave_id)
 
 
@@ -177,12 +180,12 @@ def _run_wave(process: StepProcess, wave_id: str) -> None:
     """Do what the steps of a wave's run do; a run that fails has its wave closed, as the sensor would."""
     services, run_id = process.services, f"run-{process.order.number}"
     try:
-        groups = services.begin_wave(wave_id, run_id=run_id, items_per_group=GROUP_ITEMS)
+        groups = maintenance.begin_wave(services, wave_id, run_id=run_id, items_per_group=GROUP_ITEMS)
         for group in groups:
-            services.work_group(wave_id, group, run_id=run_id)
-        services.continue_wave(wave_id, run_id=run_id)
+            maintenance.work_group(services, wave_id, group, run_id=run_id)
+        maintenance.continue_wave(services, wave_id, run_id=run_id)
     finally:
-        services.close_wave(wave_id)
+        maintenance.close_wave(services, wave_id)
 
 
 def _same_waves(process: StepProcess) -> None:
@@ -194,24 +197,29 @@ def _same_waves(process: StepProcess) -> None:
 
 
 def _effects(process: StepProcess) -> None:
-    process.retry(process.services.deliver_and_consume)
+    process.retry(partial(maintenance.deliver_and_consume, process.services))
 
 
 def _reconcile(process: StepProcess) -> None:
-    process.retry(process.services.reconcile_everything)
+    process.retry(partial(maintenance.reconcile_everything, process.services))
 
 
 def _purge(process: StepProcess) -> None:
-    process.retry(process.services.purge_results)
+    process.retry(partial(maintenance.purge_expired, process.services))
 
 
 def _publish(process: StepProcess) -> None:
-    process.retry(process.services.publish_report)
+    process.retry(partial(maintenance.publish_report, process.services))
 
 
 def _cancel(process: StepProcess) -> None:
     """Cancel the cell's job; a refusal because it is closed counts as done."""
-    process.retry(lambda: _act_on_job(process, lambda job_id: process.services.cancel(job_id)))
+    process.retry(
+        lambda: _act_on_job(
+            process,
+            lambda job_id: submitter.cancel_job(process.services, process.services.principal(), job_id),
+        )
+    )
     note_outcomes(process.services, process.folder)
 
 
@@ -219,14 +227,24 @@ def _supersede(process: StepProcess) -> None:
     """Replace the cell's job by another manifest; a refusal because it is closed counts as done."""
     manifest = str(_manifest(process, REPLACEMENT_KEY))
     process.retry(
-        lambda: _act_on_job(process, lambda job_id: process.services.supersede(job_id, by=manifest))
+        lambda: _act_on_job(
+            process,
+            lambda job_id: submitter.supersede_job(
+                process.services, process.services.principal(), job_id, by=manifest
+            ),
+        )
     )
     note_outcomes(process.services, process.folder)
 
 
 def _requeue(process: StepProcess) -> None:
     """Return the cell's job to the queue; a refusal because it is closed counts as done."""
-    process.retry(lambda: _act_on_job(process, lambda job_id: process.services.requeue(job_id)))
+    process.retry(
+        lambda: _act_on_job(
+            process,
+            lambda job_id: operator.requeue_job(process.services, process.services.principal(), job_id),
+        )
+    )
     note_outcomes(process.services, process.folder)
 
 
@@ -237,7 +255,7 @@ def _act_on_job(process: StepProcess, order: Callable[[str], object]) -> None:
         process.errors.append(refusal.reason.code)
 
 
-def _job_id(services: Services) -> str:
+def _job_id(services: AppContext) -> str:
     """Return the id of the job that was submitted first; another may have replaced it."""
     with services.ledger.reading() as tx:
         return str(tx.scalar(select(jobs.c.job_id).where(jobs.c.idempotency_key == KEY)))

@@ -10,7 +10,8 @@ from typing import Any
 
 from sqlalchemy import select
 
-from receipt_pipeline.app.facade import Services
+from receipt_pipeline.app import analyst, maintenance
+from receipt_pipeline.app.context import AppContext
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.effects import EffectKind, EffectState
 from receipt_pipeline.core.lifecycle import HELD_PHASES, TERMINAL_STATES, JobState
@@ -38,7 +39,7 @@ _BEATING = frozenset({"workers"})
 _OUTCOME_COLUMNS = ("state", "terminal_class", "reason_code", "result_digest", "result_key", "terminal_at")
 
 
-def is_finished(services: Services) -> bool:
+def is_finished(services: AppContext) -> bool:
     """Tell whether every job is closed or owned, every wave closed, and no message or task is due."""
     with services.ledger.reading() as tx:
         rows = tx.rows(select(jobs.c.job_id, jobs.c.state, jobs.c.phase))
@@ -46,17 +47,17 @@ def is_finished(services: Services) -> bool:
             return False
         if open_waves(tx) or tx.row(select(outbox.c.message_id).where(outbox.c.state == DUE)) is not None:
             return False
-    return not services.unsettled([str(row["job_id"]) for row in rows])
+    return not maintenance.jobs_with_unfinished_effects(services, [str(row["job_id"]) for row in rows])
 
 
-def _at_rest(tx: LedgerTransaction, services: Services, job: Mapping[str, Any]) -> bool:
+def _at_rest(tx: LedgerTransaction, services: AppContext, job: Mapping[str, Any]) -> bool:
     if job["state"] in TERMINAL_STATES:
         return True
     return job["phase"] in HELD_PHASES and bool(_owned_investigations(tx, services, str(job["job_id"])))
 
 
 def _owned_investigations(
-    tx: LedgerTransaction, services: Services, job_id: str | None
+    tx: LedgerTransaction, services: AppContext, job_id: str | None
 ) -> list[dict[str, Any]]:
     """Return the job's open questions that have an active owner, a deadline ahead and a repair."""
     now, principals = tx.now(), services.settings.limits.staffing.principals
@@ -67,7 +68,7 @@ def _owned_investigations(
     ]
 
 
-def note_outcomes(services: Services, folder: Path) -> None:
+def note_outcomes(services: AppContext, folder: Path) -> None:
     """Note what is settled by now, so that the verify sees whether it was changed later."""
     noted = folder / OUTCOMES_FOLDER
     noted.mkdir(exist_ok=True)
@@ -75,7 +76,7 @@ def note_outcomes(services: Services, folder: Path) -> None:
     path.write_text(json.dumps(_outcomes(services), default=str))
 
 
-def _outcomes(services: Services) -> dict[str, Any]:
+def _outcomes(services: AppContext) -> dict[str, Any]:
     with services.ledger.reading() as tx:
         closed = tx.rows(select(jobs).where(jobs.c.state.in_(sorted(TERMINAL_STATES))))
         listed = tx.rows(select(items).order_by(items.c.job_id, items.c.ordinal))
@@ -94,11 +95,11 @@ def _outcomes(services: Services) -> dict[str, Any]:
     }
 
 
-def verify(services: Services, folder: Path) -> dict[str, Any]:
+def verify(services: AppContext, folder: Path) -> dict[str, Any]:
     """Reconcile twice, look at everything, and return verdict, faults and what became of the jobs."""
-    services.reconcile_everything()
+    maintenance.reconcile_everything(services)
     first = _dump(services)
-    services.reconcile_everything()
+    maintenance.reconcile_everything(services)
     second = _dump(services)
     faults = [
         f"a second reconciliation changed {name}" for name in sorted(first) if first[name] != second[name]
@@ -116,7 +117,7 @@ def verify(services: Services, folder: Path) -> dict[str, Any]:
     return {"verdict": verdict.value, "faults": faults, "ending": ending}
 
 
-def _dump(services: Services) -> dict[str, str]:
+def _dump(services: AppContext) -> dict[str, str]:
     """Return a digest per table, of the stored objects, and of the outbox folder."""
     with services.ledger.reading() as tx:
         tables = {
@@ -126,12 +127,12 @@ def _dump(services: Services) -> dict[str, str]:
             for table in metadata.sorted_tables
             if table.name not in _BEATING
         }
-    stored = sorted(entry.key for entry in services.objects.listing(RESULTS_PREFIX))
+    stored = sorted(entry.key for entry in services.store.listing(RESULTS_PREFIX))
     sent = sorted(str(path) for path in services.settings.outbox.rglob("*.json"))
     return tables | {"the objects": digest_of(stored), "the outbox folder": digest_of(sent)}
 
 
-def _running(services: Services) -> list[str]:
+def _running(services: AppContext) -> list[str]:
     """Name what still runs, or waits, without an owned question (R156, R157)."""
     with services.ledger.reading() as tx:
         rows = tx.rows(select(jobs).order_by(jobs.c.job_id))
@@ -145,7 +146,7 @@ def _running(services: Services) -> list[str]:
     return faults + [f"an attempt of {row['job_id']} was never closed" for row in loose]
 
 
-def _disagreements(services: Services) -> list[str]:
+def _disagreements(services: AppContext) -> list[str]:
     """Name every finding of the comparison that no owned question answers for."""
     comparison = compare(services.reconciler)
     found = [(f"object {fault.object_key}: {fault.outcome}", fault.job_id) for fault in comparison.faults]
@@ -162,7 +163,7 @@ def _disagreements(services: Services) -> list[str]:
         ]
 
 
-def _second_effects(services: Services) -> list[str]:
+def _second_effects(services: AppContext) -> list[str]:
     """Name consequences that happened twice, or that nothing explains."""
     with services.ledger.reading() as tx:
         acted = Counter(tx.execute(select(consumed.c.job_id).where(consumed.c.outcome == "acted")).scalars())
@@ -183,11 +184,11 @@ def _second_effects(services: Services) -> list[str]:
         for row in uploads
         if row["state"] in (EffectState.COMMITTED, EffectState.ABANDONED, EffectState.FAILED)
     }
-    stored = {entry.key for entry in services.objects.listing(RESULTS_PREFIX)}
+    stored = {entry.key for entry in services.store.listing(RESULTS_PREFIX)}
     return faults + [f"object {key} has no settled upload" for key in sorted(stored - explained)]
 
 
-def _unverified(services: Services) -> list[str]:
+def _unverified(services: AppContext) -> list[str]:
     """Name successes whose object is not there with the recorded bytes, unless a question owns that."""
     with services.ledger.reading() as tx:
         succeeded = tx.rows(
@@ -199,12 +200,12 @@ def _unverified(services: Services) -> list[str]:
     return [
         f"{row['job_id']} succeeded without a verified object"
         for row in succeeded
-        if services.objects.digest(row["result_key"]) != (row["result_digest"], row["result_size_bytes"])
+        if services.store.digest(row["result_key"]) != (row["result_digest"], row["result_size_bytes"])
         and not asked[str(row["job_id"])]
     ]
 
 
-def _changed_outcomes(services: Services, folder: Path) -> list[str]:
+def _changed_outcomes(services: AppContext, folder: Path) -> list[str]:
     """Name settled outcomes that are not what they were when they were settled (R158)."""
     now = json.loads(json.dumps(_outcomes(services), default=str))
     faults = []
@@ -218,9 +219,9 @@ def _changed_outcomes(services: Services, folder: Path) -> list[str]:
     return sorted(set(faults))
 
 
-def _unbalanced_report(services: Services) -> list[str]:
+def _unbalanced_report(services: AppContext) -> list[str]:
     """Name what keeps the account from balancing: accepted = terminal + owned."""
-    report = services.report(cutoff=None, published=False)
+    report = analyst.read_report(services, services.principal(), cutoff=None, published=False)
     counted = report["terminal"] + report["in_flight"] + report["unresolved"]
     faults = []
     if report["accepted"] != counted:

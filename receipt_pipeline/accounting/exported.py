@@ -160,7 +160,7 @@ EXPORTED: tuple[ExportedTable, ...] = (
     _table(review_tasks),
     _table(consumed),
     _table(object_checks, name="output_checks", without="latest_seq"),
-    _table(investigations),
+    _table(investigations, without="tenant"),
     _table(quarantine),
     _table(refused_writes),
     _table(submissions, without="place label stored facts"),

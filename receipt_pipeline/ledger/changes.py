@@ -23,7 +23,7 @@ ALWAYS_WHOLE = frozenset({releases.name, aliases.name, alerts.name, alert_delive
 
 _SNAPSHOT = sa.text(
     "SELECT pg_current_snapshot()::text AS seen,"
-    " system_identifier || '/' || d.oid || '/' || CAST('ix_events_written_in'::regclass AS oid) AS place"
+    " system_identifier || '/' || d.oid || '/' || (SELECT xmin FROM alembic_version) AS place"
     " FROM pg_control_system(), pg_database AS d WHERE d.datname = current_database()"
 )
 _SAME_COURSE = sa.text(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, insert, select, true, update
 
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
 from receipt_pipeline.core.limits import Limits
@@ -19,7 +19,6 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
-from receipt_pipeline.ledger.rows import read_scope
 from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import jobs
 
@@ -78,6 +77,7 @@ def open_investigation(
     if known is not None:
         return _with_evidence(tx, known, evidence or {})
     job = tx.row(select(jobs.c.tenant, jobs.c.checkpoint).where(jobs.c.job_id == job_id)) if job_id else None
+    tenant = job["tenant"] if job else tenant or _tenant_of_object(tx, subject)
     now = tx.now()
     investigation_id = new_id(tx, "inv")
     owner = limits.staffing.owner_of(kind)
@@ -97,13 +97,14 @@ def open_investigation(
             last_safe_checkpoint=job["checkpoint"] if job else None,
             allowed_repair=allowed_repair,
             evidence=dict(evidence or {}),
+            tenant=tenant,
         )
     )
     append_event(
         tx,
         EventKind.INVESTIGATION_OPENED,
         job_id=job_id,
-        tenant=job["tenant"] if job else tenant,
+        tenant=tenant,
         investigation_id=investigation_id,
         investigation_kind=kind.value,
         owner=owner,
@@ -114,6 +115,16 @@ def open_investigation(
 
 def _known(tx: LedgerTransaction, kind: InvestigationKind, subject: str) -> dict[str, Any] | None:
     return tx.row(_KNOWN, {"of_kind": kind, "about": subject})
+
+
+def _tenant_of_object(tx: LedgerTransaction, subject: str) -> str:
+    """Return the tenant that an object's key names, itself or by a job; "" for every other subject."""
+    folder, _, rest = subject.partition("#")[0].removeprefix("set-aside/").partition("/")
+    owner = rest.partition("/")[0]
+    if folder == "scans":
+        return owner
+    named = select(jobs.c.tenant).where(jobs.c.job_id == owner)
+    return str(tx.scalar(named) or "") if folder == "results" else ""
 
 
 def _with_evidence(tx: LedgerTransaction, known: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
@@ -132,8 +143,12 @@ def read_investigation(
     tx: LedgerTransaction, investigation_id: str, *, tenant: str | None = None
 ) -> dict[str, Any]:
     """Return one investigation's row. Raises NotFound: unknown, or another tenant's."""
-    row = tx.row(select(investigations).where(investigations.c.investigation_id == investigation_id))
-    if row is None or not read_scope(tx, tenant).shows_question(row):
+    row = tx.row(
+        select(investigations)
+        .where(investigations.c.investigation_id == investigation_id)
+        .where(_is_visible(tenant))
+    )
+    if row is None:
         raise NotFound(NOT_FOUND, investigation_id=investigation_id)
     return row
 
@@ -199,8 +214,12 @@ def list_investigations(
     query = select(investigations).order_by(investigations.c.deadline_at, investigations.c.investigation_id)
     if only_open:
         query = query.where(investigations.c.state == OPEN)
-    scope = read_scope(tx, tenant)
-    return [row for row in tx.rows(query) if scope.shows_question(row)]
+    return tx.rows(query.where(_is_visible(tenant)))
+
+
+def _is_visible(tenant: str | None) -> ColumnElement[bool]:
+    """Return the condition that a tenant may see an investigation: its own, or one that concerns none."""
+    return true() if tenant is None else investigations.c.tenant.in_((tenant, ""))
 
 
 def is_owned(row: Mapping[str, Any], *, now: dt.datetime, principals: frozenset[str]) -> bool:

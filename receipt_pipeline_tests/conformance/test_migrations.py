@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from receipt_pipeline.core.errors import LedgerUnavailable
+from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
+from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
 from receipt_pipeline.ledger.schema import admin as operation_tables
 from receipt_pipeline.ledger.schema import effects as effect_tables
-from receipt_pipeline.ledger.schema import jobs as tables
+from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import metadata
-from receipt_pipeline.ledger.schema.migrate import _config
+from receipt_pipeline_tests import builders
 
 PROCESSES = 2
-HEAD = "0006"
+HEAD = "0002"
 
 assert effect_tables.effects.metadata is operation_tables.alerts.metadata is metadata
 
@@ -127,31 +128,36 @@ def test_a_ledger_of_a_later_version_is_called_so_and_left_as_it_is(ledger: Ledg
         assert tx.scalar(sa.text("SELECT version_num FROM alembic_version")) == "v9999"
 
 
-def test_a_ledger_of_version_0005_keeps_its_rows_and_counts_them_as_older_than_any_reader(
-    fresh_urls: list[str],
-) -> None:
+def test_an_investigation_of_an_earlier_version_takes_the_tenant_of_its_job(fresh_urls: list[str]) -> None:
     ledger = open_ledger(fresh_urls[0])
-    migrate_to(ledger, "0005")
-    event = "INSERT INTO events (job_id, tenant, kind, at, data) VALUES (NULL, 'acme', 'replayed', 7, '{}')"
-    check = "INSERT INTO object_checks (object_key, outcome, checked_at) VALUES ('results/a', 'ok', 7)"
-    with ledger.transaction() as tx:
-        tx.execute(sa.text(event))
-        tx.execute(sa.text(check))
     ledger.migrate()
-    assert revisions(ledger) == [HEAD]
+    builders.approve(ledger)
+    job_id = builders.an_accepted_job(ledger)["job_id"]
     with ledger.transaction() as tx:
-        tx.execute(sa.text(event))
+        for subject, owner in ((job_id, job_id), ("orphan", None)):
+            open_investigation(
+                tx,
+                InvestigationKind.UNKNOWN_EFFECT,
+                subject=subject,
+                job_id=owner,
+                reason=UPLOAD_UNKNOWN,
+                suspected_effect="",
+                allowed_repair="",
+                limits=builders.LIMITS,
+            )
+    ledger.roll_back("0001")
+    ledger.migrate()
     with ledger.reading() as tx:
-        written = [row["written_in"] for row in tx.rows(sa.select(tables.events).order_by("seq"))]
-        assert tx.scalar(sa.text("SELECT latest_seq FROM object_checks")) == 0
-    assert written[0] is None
-    assert (written[1] is None) == (ledger.engine.dialect.name == "sqlite")
+        kept = {row["subject"]: row["tenant"] for row in tx.rows(sa.select(investigations))}
+    assert kept == {job_id: builders.TENANT, "orphan": ""}
     ledger.close()
 
 
-def migrate_to(ledger: Ledger, revision: str) -> None:
-    """Bring an empty database to an older version."""
-    config = _config()
-    with ledger.engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
+def test_every_table_and_column_has_a_comment() -> None:
+    unsaid = [
+        f"{table.name}.{column.name}"
+        for table in metadata.sorted_tables
+        for column in table.columns
+        if not (table.comment and column.comment)
+    ]
+    assert unsaid == []

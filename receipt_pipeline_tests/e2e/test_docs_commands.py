@@ -131,8 +131,8 @@ def tomorrow(_home: ReadersHome) -> str:
 
 
 def an_earlier_revision(_home: ReadersHome) -> str:
-    """Return the schema that knew no imported jobs."""
-    return "0004"
+    """Return the schema before the tenant of an investigation."""
+    return "0001"
 
 
 PLACEHOLDERS: dict[str, Callable[[ReadersHome], str]] = {

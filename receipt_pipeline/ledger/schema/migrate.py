@@ -1,4 +1,4 @@
-"""Upgrade and downgrade the schema, and tell whether a ledger is unused."""
+"""Upgrade and downgrade the schema, and say whether a ledger is unused."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import exists, or_, select
+from sqlalchemy.schema import SetColumnComment, SetTableComment
 
 from receipt_pipeline.core.errors import InputRefused, LedgerUnavailable
 from receipt_pipeline.core.reasons import FIELD_INVALID, LEDGER_NEWER
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.schema.admin import alerts
 from receipt_pipeline.ledger.schema.effects import object_refs
 from receipt_pipeline.ledger.schema.jobs import jobs, submissions
 
@@ -56,6 +58,12 @@ def downgrade(connection: sa.Connection, revision: str) -> None:
 def upgrade(connection: sa.Connection) -> None:
     """Run the migrations up to head in the caller's transaction, one process at a time."""
     command.upgrade(_alone(connection), "head")
+    if connection.dialect.supports_comments:
+        # Texts are no schema: PostgreSQL takes today's, and no migration is written for a better wording.
+        for table in alerts.metadata.sorted_tables:
+            connection.execute(SetTableComment(table))
+            for column in table.columns:
+                connection.execute(SetColumnComment(column))
 
 
 def _alone(connection: sa.Connection) -> Config:

@@ -1,4 +1,4 @@
-"""The command line: parse, call one service, answer."""
+"""The command line: parse, call one function of the application, answer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import sys
 from types import TracebackType
 
 
-def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Say in a line that Ctrl-C came while the command was still loading: nothing was begun."""
+def _report_interruption(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Answer Ctrl-C during loading with one line; any other error as Python does."""
     if issubclass(kind, KeyboardInterrupt):
-        sys.stderr.write("stopped before anything was begun\n")
+        sys.stderr.write("Stopped before anything was started.\n")
     else:
         sys.__excepthook__(kind, error, trace)
 
 
 # Loading takes a second or two; after it, each command answers an interruption itself.
-sys.excepthook = _tell
+sys.excepthook = _report_interruption

@@ -1,59 +1,65 @@
-"""`receipts investigations`: the open questions, their owners, and recorded decisions."""
+"""`receipts investigations`: what needs a person, who owns it, and the decision."""
 
 from __future__ import annotations
 
 import typer
 
 from receipt_pipeline.app import operator
-from receipt_pipeline.cli.answers import answering, people, print_json, print_table
-from receipt_pipeline.cli.opening import services
+from receipt_pipeline.cli.output import (
+    JSON,
+    count,
+    open_session,
+    print_json,
+    print_table,
+    reports_errors,
+    stdout,
+)
 
-room = typer.Typer(no_args_is_help=True, help="List, assign and resolve investigations.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="List, assign and resolve investigations: findings that the system cannot repair by itself.",
+)
+INVESTIGATION = typer.Argument(..., help="Investigation id, as printed by `receipts investigations list`.")
 
 
-@room.command("list")
-@answering
-def list_all(
-    everything: bool = typer.Option(False, "--all", help="Resolved ones too."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document."),
+@app.command("list")
+@reports_errors
+def list_investigations(
+    everything: bool = typer.Option(False, "--all", help="Include resolved ones."), as_json: bool = JSON
 ) -> None:
     """List open investigations, nearest deadline first."""
-    rows = operator.list_investigations(services(), services().principal(), only_open=not everything)
+    rows = operator.list_investigations(*open_session(), only_open=not everything)
     if as_json:
         print_json(rows)
         return
-    columns = ["investigation_id", "kind", "job_id", "owner", "deadline_at"]
-    columns += ["suspected_effect", "last_safe_checkpoint", "allowed_repair"]
+    columns = ["kind", "owner", "deadline_at", "suspected_effect", "last_safe_checkpoint", "allowed_repair"]
     columns += ["state", "resolution", "resolved_by", "resolved_at"] if everything else []
-    print_table(rows, columns, title=f"{len(rows)} investigations")
+    print_table(rows, [*columns, "job_id", "investigation_id"], title=count(len(rows), "investigation"))
 
 
-@room.command()
-@answering
+@app.command()
+@reports_errors
 def assign(
-    investigation: str = typer.Argument(..., help="Investigation id."),
-    owner: str = typer.Argument(..., help="An active principal."),
+    investigation: str = INVESTIGATION,
+    owner: str = typer.Argument(..., help="Name of the new owner; must be an active principal."),
 ) -> None:
-    """Give an investigation to an active principal."""
-    operator.assign_investigation(services(), services().principal(), investigation, owner=owner)
-    people.print(f"{investigation} is now owned by {owner}")
+    """Assign an investigation to someone."""
+    operator.assign_investigation(*open_session(), investigation, owner=owner)
+    stdout.print(f"{owner} now owns investigation {investigation}.")
 
 
-@room.command()
-@answering
+@app.command()
+@reports_errors
 def resolve(
-    investigation: str = typer.Argument(..., help="Investigation id."),
+    investigation: str = INVESTIGATION,
     note: str = typer.Option("", "--note", help="What was found and decided."),
-    keep: str = typer.Option("", "--keep", help="Quarantine: the digest that stands."),
-    withdraw: bool = typer.Option(False, "--withdraw", help="Give the divergent or lost result up."),
+    keep: str = typer.Option("", "--keep", help="For divergent outputs: the digest of the output to keep."),
+    withdraw: bool = typer.Option(
+        False, "--withdraw", help="For divergent outputs or a lost result: withdraw the result."
+    ),
 ) -> None:
-    """Record a decision. A quarantine needs --keep DIGEST or --withdraw, any other question a note."""
+    """Record a decision: --keep or --withdraw for divergent outputs, a --note for all others."""
     operator.resolve_investigation(
-        services(), services().principal(), investigation, note=note, keep=keep or None, withdraw=withdraw
+        *open_session(), investigation, note=note, keep=keep or None, withdraw=withdraw
     )
-    people.print(f"{investigation} is resolved")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(room, name="investigations")
+    stdout.print(f"Investigation {investigation} is resolved.")

@@ -1,4 +1,4 @@
-"""`receipts status`, `jobs`, `result`, `cancel`: what was asked, what stands, what is safe now."""
+"""`receipts status`, `jobs`, `result` and `cancel`: follow a job and read what came of it."""
 
 from __future__ import annotations
 
@@ -6,161 +6,175 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.text import Text
 
 from receipt_pipeline.app import submitter
-from receipt_pipeline.cli.answers import answering, people, plain, print_json, print_table
-from receipt_pipeline.cli.opening import services
+from receipt_pipeline.app.context import AppContext
+from receipt_pipeline.cli.output import (
+    JOB,
+    JSON,
+    check_writable,
+    count,
+    open_session,
+    print_document,
+    print_json,
+    print_table,
+    reports_errors,
+    stdout,
+)
 from receipt_pipeline.core.audiences import Audience
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.lifecycle import JobState
+from receipt_pipeline.core.principals import Principal
 from receipt_pipeline.core.reasons import FIELD_INVALID
 from receipt_pipeline.core.receipt_text import render_consequence, render_receipt
 from receipt_pipeline.effects.results import rejections_csv
 from receipt_pipeline.ledger.legacy_jobs import IMPORTED_PREFIX
-from receipt_pipeline.ledger.status import AUDIENCES
 
 SUBMISSION_PREFIX = "sub_"
 OTHER_JOB = "OTHER"
-JSON = typer.Option(False, "--json", help="Print one JSON document.")
 
 
-@answering
+@reports_errors
 def status(
-    job: str = typer.Argument(..., help="Job id, or the id of a submission."),
-    audience: str = typer.Option("customer", help="customer, support or engineering."),
+    job: str = typer.Argument(..., help="Job id, or the id of a submission (sub_…)."),
+    audience: str = typer.Option(
+        Audience.CUSTOMER,
+        "--audience",
+        help="How much to show: customer (the receipt), support (why, and what to do) or engineering"
+        " (attempts, leases, events).",
+    ),
     as_json: bool = JSON,
 ) -> None:
-    """Show where a job stands and the one safe next action."""
-    if audience not in AUDIENCES:
-        raise InputRefused(FIELD_INVALID, pointer="--audience", allowed=", ".join(AUDIENCES))
+    """Show the status of a job and the one safe next action."""
+    if audience not in list(Audience):
+        raise InputRefused(FIELD_INVALID, pointer="--audience", allowed=", ".join(Audience))
+    context, principal = open_session()
     if job.startswith(SUBMISSION_PREFIX):
-        _show_submission(submitter.read_submission(services(), services().principal(), job), as_json=as_json)
-        return
-    document = submitter.read_status(services(), services().principal(), job, audience=audience)
+        document = submitter.read_submission(context, principal, job)
+    else:
+        document = submitter.read_status(context, principal, job, audience=audience)
     if as_json:
         print_json(document)
-        return
-    if job.startswith(IMPORTED_PREFIX):
-        _show_sections(document)
-        return
-    public = document.get("status") or submitter.read_status(services(), services().principal(), job)
-    people.print(_command_for(job, render_consequence(public)))
+    elif job.startswith((SUBMISSION_PREFIX, IMPORTED_PREFIX)):
+        print_document(document)
+    else:
+        _show_status(context, principal, document, audience=audience, job=job)
+
+
+def _show_status(
+    context: AppContext, principal: Principal, document: dict[str, Any], *, audience: str, job: str
+) -> None:
+    if audience == Audience.CUSTOMER:
+        public = document
+    elif audience == Audience.ENGINEERING:
+        public = document["status"]
+    else:
+        public = submitter.read_status(context, principal, job)
+    stdout.print(_with_job_ids(render_consequence(public), public))
     if audience != Audience.SUPPORT:
         epoch = document["lease"]["epoch"] if audience == Audience.ENGINEERING else None
-        people.print(render_receipt(public, lease_epoch=epoch))
+        stdout.print(render_receipt(public, lease_epoch=epoch))
     if audience != Audience.CUSTOMER:
-        _show_sections({name: value for name, value in document.items() if name != "status"})
+        details = {name: value for name, value in document.items() if name not in ("status", "safe_now")}
+        print_document(details)
 
 
-def _command_for(job: str, text: str) -> str:
-    """Return a command with this job's id in it, or that of the job which it says to follow."""
-    written = text.replace("JOB", job)
+def _with_job_ids(text: str, public: dict[str, Any]) -> str:
+    """Put this job's id into the commands of a text, or that of the job which it says to follow."""
+    written = text.replace("JOB", public["job_id"])
     if OTHER_JOB in written:
-        links = submitter.read_status(services(), services().principal(), job)["links"]
+        links = public["links"]
         written = written.replace(OTHER_JOB, links["superseded_by"] or links["children"][-1])
     return written
 
 
-def _show_submission(document: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(document)
-    else:
-        _show_sections(document)
-
-
-def _show_sections(document: dict[str, Any]) -> None:
-    for name, value in document.items():
-        people.print(Text.assemble((name, "bold"), f": {plain(value)}"))
-
-
-@answering
+@reports_errors
 def jobs(
-    state: str = typer.Option("", "--state", help="Only jobs in this state."),
+    state: str = typer.Option("", "--state", help=f"Only jobs in this state: {', '.join(JobState)}."),
     as_json: bool = JSON,
 ) -> None:
-    """List the jobs, newest first."""
+    """List your jobs, newest first."""
     try:
         wanted = JobState(state) if state else None
     except ValueError as error:
         allowed = ", ".join(JobState)
         raise InputRefused(FIELD_INVALID, pointer="--state", allowed=allowed) from error
-    rows = submitter.list_jobs(services(), services().principal(), state=wanted)
+    rows = submitter.list_jobs(*open_session(), state=wanted)
     if as_json:
         print_json(rows)
         return
-    columns = ["job_id", "state", "terminal_class", "reason_code", "items_requested", "submitted_at"]
-    print_table(rows, columns, title=f"{len(rows)} jobs")
+    columns = ["state", "terminal_class", "reason_code", "items_requested", "submitted_at", "job_id"]
+    print_table(rows, columns, title=count(len(rows), "job"))
 
 
-@answering
+@reports_errors
 def result(
-    job: str = typer.Argument(..., help="Job id."),
+    job: str = JOB,
     rejections: Path | None = typer.Option(
-        None, "--rejections", help="Write the list of rejected items to this CSV file instead."
+        None, "--rejections", help="Write the rejected files with their reasons to this CSV file instead."
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Read a job's verified result: fields and decisions. Accepted is never a decision."""
+    """Show what was read from each receipt of a finished job, and the decision on it."""
+    context, principal = open_session()
     if rejections is not None:
-        _write_rejections(job, rejections, as_json=as_json)
+        _write_rejections(context, principal, job, target=rejections, as_json=as_json)
         return
-    document = submitter.read_result(services(), services().principal(), job)
+    document = submitter.read_result(context, principal, job)
     if as_json:
         print_json(document)
-        return
+    else:
+        show_items(document)
+
+
+def show_items(document: dict[str, Any]) -> None:
+    """Print the items of a result document as a table."""
+    columns = ["file", "merchant", "date", "total", "decision", "reason"]
     rows = [
         {
-            "item": item["item_id"],
             "file": item["label"],
-            "class": item["class"],
-            "decision": item["decision"],
             "merchant": (item["fields"] or {}).get("merchant"),
             "date": ((item["fields"] or {}).get("date") or {}).get("iso"),
             "total": item.get("total_text"),
-            "reasons": ", ".join(item["reasons"] or []) or item["reason_code"],
+            "decision": item["decision"] or item["class"],
+            "reason": ", ".join(item["reasons"] or []) or item["reason_code"] or "",
+            "item": item["item_id"],
         }
         for item in document["items"]
     ]
-    print_table(rows, ["item", "file", "class", "decision", "merchant", "date", "total", "reasons"])
+    print_table(rows, [*columns, "item"], title=count(len(rows), "receipt"))
 
 
-def _write_rejections(job: str, target: Path, *, as_json: bool) -> None:
-    lines = submitter.list_rejections(services(), services().principal(), job)
-    try:
-        target.write_text(rejections_csv(lines), encoding="utf-8")
-    except OSError as error:
-        raise InputRefused(FIELD_INVALID, pointer="--rejections", wanted="a file to write to") from error
+def _write_rejections(
+    context: AppContext, principal: Principal, job: str, *, target: Path, as_json: bool
+) -> None:
+    check_writable(target, option="--rejections")
+    lines = submitter.list_rejections(context, principal, job)
+    target.write_text(rejections_csv(lines), encoding="utf-8")
     if as_json:
         print_json(lines)
     else:
-        people.print(f"{len(lines)} rejected items are listed in {target}")
+        stdout.print(f"Wrote {count(len(lines), 'rejected file')} to {target}.")
 
 
-@answering
-def cancel(job: str = typer.Argument(..., help="Job id."), as_json: bool = JSON) -> None:
-    """Cancel an open job: says what stopped, what stands, and what remains."""
-    answer = submitter.cancel_job(services(), services().principal(), job)
+@reports_errors
+def cancel(job: str = JOB, as_json: bool = JSON) -> None:
+    """Cancel an open job and show which items finished and which did not."""
+    answer = submitter.cancel_job(*open_session(), job)
     if as_json:
         print_json(answer)
         return
-    people.print(answer["sentence"])
-    show_ending(answer)
+    stdout.print(answer["sentence"])
+    show_ended_items(answer)
 
 
-def show_ending(answer: dict[str, Any]) -> None:
-    """Print what stopped, what stands and what remains of a job that was ended on request."""
-    for name in ("stopped", "stands", "unresolved"):
+def show_ended_items(answer: dict[str, Any]) -> None:
+    """Print which items of an ended job were stopped, kept or left open, and what may still happen."""
+    for name, heading in (("stopped", "stopped"), ("stands", "finished"), ("unresolved", "unresolved")):
         if answer[name]:
-            people.print(f"  {name}: {', '.join(answer[name])}")
+            stdout.print(f"  {heading}: {', '.join(answer[name])}")
     for entry in answer["remains"]:
-        people.print(f"  remains: {entry['effect']} ({entry['state']}): {entry['what']}")
-    people.print(f"  compensating action: {answer['compensating_action']['what']}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("status")(status)
-    app.command("jobs")(jobs)
-    app.command("result")(result)
-    app.command("cancel")(cancel)
+        stdout.print(
+            f"  still to come: {entry['effect'].replace('_', ' ')} ({entry['state']}): {entry['what']}"
+        )
+    stdout.print(f"  to undo it: {answer['compensating_action']['what']}")

@@ -1,37 +1,84 @@
-"""`receipts`: the one command, its subcommands each in a module of their own."""
+"""`receipts`: the commands, in one panel per role."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
 from receipt_pipeline import __version__
 from receipt_pipeline.cli import (
-    account,
-    classify,
-    drills,
-    grants,
+    admin,
+    alerts,
+    develop,
     investigations,
     jobs,
-    operations,
-    releases,
     repairs,
-    rollout,
+    report,
     serve,
     submit,
     tasks,
 )
 
+PANELS: Mapping[str, Mapping[str, typer.Typer | Callable[..., Any]]] = {
+    "Submit": {
+        "submit": submit.submit,
+        "status": jobs.status,
+        "jobs": jobs.jobs,
+        "result": jobs.result,
+        "cancel": jobs.cancel,
+        "retry": repairs.retry,
+        "supersede": repairs.supersede,
+        "classify": submit.classify,
+    },
+    "Review": {"tasks": tasks.app},
+    "Operate": {
+        "up": serve.up,
+        "reconcile": report.reconcile,
+        "requeue": repairs.requeue,
+        "investigations": investigations.app,
+        "alerts": alerts.app,
+    },
+    "Analyze": {"report": report.report},
+    "Administer": {
+        "release": admin.release_app,
+        "grants": admin.grants_app,
+        "submitter": admin.submitter_app,
+        "import": admin.import_jobs,
+        "rollback": admin.rollback,
+    },
+    "Develop": {"demo": serve.demo, "drill": develop.drill, "evaluate": develop.evaluate},
+}
+
+
+class _InPanelOrder(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands in the order of the panels."""
+        return [name for commands in PANELS.values() for name in commands]
+
+
 app = typer.Typer(
     name="receipts",
-    help="Receipt scans as immutable jobs: submitted, classified under pinned identities, accounted for.",
+    cls=_InPanelOrder,
+    help="Read and check receipt scans, and account for every one of them.\n\n"
+    "Try `receipts demo` first: it runs six sample receipts and prints what was read. "
+    "Every command has its own --help. The data is kept in the folder RECEIPTS_HOME (default: data).",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
+for _panel, _commands in PANELS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_command)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"receipts {__version__}")
         raise typer.Exit
 
@@ -39,28 +86,10 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Show the version."
+        False, "--version", callback=_show_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Receipt scans as immutable jobs."""
-
-
-for room in (
-    serve,
-    submit,
-    jobs,
-    repairs,
-    classify,
-    releases,
-    investigations,
-    tasks,
-    grants,
-    account,
-    operations,
-    rollout,
-    drills,
-):
-    room.register(app)
+    pass
 
 
 def main() -> None:

@@ -13,9 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from receipt_pipeline.app import analyst, maintenance, submitter
 from receipt_pipeline.app.context import AppContext
 from receipt_pipeline.app.setup import drop_samples
-from receipt_pipeline.cli.account import show_report
-from receipt_pipeline.cli.answers import Exit, answering, people, remarks
-from receipt_pipeline.cli.opening import services
+from receipt_pipeline.cli.output import Exit, open_session, reports_errors, stderr, stdout
+from receipt_pipeline.cli.report import show_report
 from receipt_pipeline.core.errors import NotAllowed, PipelineError
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.reasons import HOME_SERVED, RUN_FAILED, RUN_UNFINISHED
@@ -37,7 +36,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-@answering
+@reports_errors
 def up(
     port: int = typer.Option(
         DEFAULT_PORT, min=0, max=65_535, help="Of the web UI on 127.0.0.1; 0: a free one."
@@ -46,31 +45,31 @@ def up(
     """Serve the web UI and the daemon until Ctrl-C."""
     from receipt_pipeline.runtime.supervisor import hosted
 
-    opened = services()
+    opened, _ = open_session()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with hosted(opened.settings, port=port or None) as served:
-            people.print(
+            stdout.print(
                 f"web UI: {served.address}   drop manifests into {opened.settings.inbox}", highlight=False
             )
             while True:
                 served.keep_running()
                 time.sleep(POLL_S)
     except KeyboardInterrupt:
-        people.print("stopped; what was accepted goes on at the next start", highlight=False)
+        stdout.print("stopped; what was accepted goes on at the next start", highlight=False)
 
 
-@answering
+@reports_errors
 def demo() -> Exit:
     """Run the samples through the real daemon, then print the account and stop everything."""
     from receipt_pipeline.runtime.supervisor import hosted
 
-    opened = services()
+    opened, _ = open_session()
     if is_served(opened.settings):
         raise NotAllowed(HOME_SERVED, home=str(opened.settings.home))
-    remarks.print("starting web server and daemon ...", highlight=False)
+    stderr.print("starting web server and daemon ...", highlight=False)
     with hosted(opened.settings) as served:
-        remarks.print(f"web UI: {served.address}", highlight=False)
+        stderr.print(f"web UI: {served.address}", highlight=False)
         answer = drop_samples(opened.settings)
         job_ids = _await_accepted(opened, answer, served)
         _await_terminal(opened, job_ids, served)
@@ -79,13 +78,13 @@ def demo() -> Exit:
         failed = maintenance.failed_checks(opened)
     for status in (submitter.read_status(opened, opened.principal(), job_id) for job_id in job_ids):
         items = ", ".join(f"{count} {name}" for name, count in status["items"].items() if count)
-        people.print(
+        stdout.print(
             f"{status['job_id']}: {status['state']}/{status['terminal_class']} ({items})", highlight=False
         )
-    people.print(
+    stdout.print(
         f"asset checks: {'all passed' if not failed else 'failed: ' + ', '.join(failed)}", highlight=False
     )
-    people.print(f"report: {opened.settings.report / 'report.duckdb'}", highlight=False)
+    stdout.print(f"report: {opened.settings.report / 'report.duckdb'}", highlight=False)
     show_report(document)
     return Exit.DONE if document["gate"] == "pass" and not failed else Exit.BAD_NEWS
 
@@ -110,7 +109,7 @@ def _await_terminal(opened: AppContext, job_ids: list[str], served: Hosted) -> N
     """Show progress until every job is terminal and its effects are settled."""
     end = time.monotonic() + DEMO_WAIT_S
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=remarks) as progress:
+    with Progress(*columns, console=stderr) as progress:
         total = sum(
             submitter.read_status(opened, opened.principal(), job_id)["items"]["requested"]
             for job_id in job_ids
@@ -146,7 +145,7 @@ def _run_accounting(served: Hosted) -> None:
         raise PipelineError(RUN_FAILED, job="accounting", answer=launched["__typename"])
     run_id = launched["run"]["runId"]
     end = time.monotonic() + DEMO_WAIT_S
-    remarks.print("publishing the account ...", highlight=False)
+    stderr.print("publishing the account ...", highlight=False)
     while time.monotonic() < end:
         status = ask(served.port, _RUN, {"id": run_id})["runOrError"].get("status")
         if status == "SUCCESS":
@@ -161,9 +160,3 @@ def _run_accounting(served: Hosted) -> None:
 def _unfinished(waited_for: str, **facts: Any) -> PipelineError:
     """Return the error of a wait that ended while the services answer: for what, and which run or jobs."""
     return PipelineError(RUN_UNFINISHED, waited_for=waited_for, waited_s=DEMO_WAIT_S, **facts)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("up")(up)
-    app.command("demo")(demo)

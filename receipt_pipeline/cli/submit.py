@@ -1,8 +1,9 @@
-"""`receipts submit`: manifests, folders and single scans; with `--wait` until everything is settled."""
+"""`receipts submit` and `classify`: scans become jobs, or get an answer right away."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,22 @@ from rich.text import Text
 
 from receipt_pipeline.app import maintenance, submitter
 from receipt_pipeline.app.context import AppContext
-from receipt_pipeline.cli.answers import Exit, answering, people, print_json, remarks
-from receipt_pipeline.cli.opening import services
+from receipt_pipeline.cli.output import (
+    JSON,
+    Exit,
+    count,
+    format_value,
+    label,
+    open_session,
+    print_json,
+    reports_errors,
+    stderr,
+    stdout,
+)
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
+from receipt_pipeline.core.next_actions import ACTION_TEXTS, NextAction
+from receipt_pipeline.core.principals import Principal
 from receipt_pipeline.core.reasons import (
     FIELD_INVALID,
     OBJECT_UNREADABLE,
@@ -25,46 +38,56 @@ from receipt_pipeline.core.reasons import (
 from receipt_pipeline.runtime.serving import is_served
 
 POLL_S = 0.5
-ANSWERED = ("accepted", "joined")
-# Refusals that no other request would avoid: the store's trouble, not the submitter's.
-OUR_FAULTS = {reason.code for reason in (STORAGE_FULL, UPLOAD_FAILED, OBJECT_UNREADABLE)}
+ACCEPTED = ("accepted", "joined")
+# Phases that wait for an operator, so that waiting longer does not help.
+ON_HOLD = ("reconciling", "quarantined")
+# Refusals that are the store's trouble, not the submitter's.
+STORE_FAULTS = {reason.code for reason in (STORAGE_FULL, UPLOAD_FAILED, OBJECT_UNREADABLE)}
 
 
-@answering
+@reports_errors
 def submit(
-    paths: list[str] = typer.Argument(..., help="Manifests, folders or scans."),
-    key: str | None = typer.Option(None, "--key", help="Idempotency key of the one job submitted."),
-    new: bool = typer.Option(False, "--new", help="Make a new key, so that a new job is accepted."),
-    release: str | None = typer.Option(
-        None, "--release", help="Alias, name or id; the contract's default otherwise."
+    paths: list[str] = typer.Argument(
+        ..., help="Scans (JPEG, PNG, PDF …), folders of scans, or manifests (JSON, CSV)."
     ),
-    wait: bool = typer.Option(False, "--wait", help="Return when every job is terminal and consumed."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document."),
+    key: str | None = typer.Option(
+        None, "--key", help="Idempotency key: submitting again under the same key returns the same job."
+    ),
+    new: bool = typer.Option(False, "--new", help="Use a new key, so that the same scans become a new job."),
+    release: str | None = typer.Option(
+        None, "--release", help="Release to read with: alias, name or id. Default: production."
+    ),
+    wait: bool = typer.Option(
+        False, "--wait", help="Return only when every job has ended and its review tasks are made."
+    ),
+    as_json: bool = JSON,
 ) -> Exit:
-    """Submit scans: the answer is an acceptance, never a result."""
+    """Submit scans, folders or manifests. Prints the job id; use --wait for results."""
     if not all(paths):  # An empty word would name the current folder.
         raise InputRefused(FIELD_INVALID, pointer="PATH", wanted="the name of a manifest, folder or scan")
-    opened = services()
+    context, principal = open_session()
     answers = submitter.submit(
-        opened, opened.principal(), [Path(path) for path in paths], key=key, new=new, release=release
+        context, principal, [Path(path) for path in paths], key=key, new=new, release=release
     )
     lines = [line for answer in answers for line in answer["lines"]]
     job_ids = [line["job_id"] for line in lines if line.get("job_id") and line["outcome"] != "conflict"]
     for line in lines:
-        if not as_json or line["outcome"] not in ANSWERED:
+        if not as_json or line["outcome"] not in ACCEPTED:
             _show_line(line)
     if not wait or not job_ids:
         if as_json:
             print_json(_acceptances(lines))
         return _worst(lines)
-    statuses = wait_until_settled(opened, job_ids, show=not as_json)
+    statuses = wait_until_finished(context, principal, job_ids, show=not as_json)
     if as_json:
         print_json(statuses[0] if len(statuses) == 1 else statuses)
     else:
         for status in statuses:
-            _show_status(status)
-    bad = [s for s in statuses if s["state"] != "succeeded"]
-    return _worst(lines) or (Exit.BAD_NEWS if bad else Exit.DONE)
+            show_status_line(status)
+            action = ACTION_TEXTS[NextAction(status["next_action"])]
+            stdout.print(f"  next: {action.meaning} ({action.command.replace('JOB', status['job_id'])})")
+    failed = any(status["state"] != "succeeded" for status in statuses)
+    return _worst(lines) or (Exit.BAD_NEWS if failed else Exit.DONE)
 
 
 def _acceptances(lines: list[dict[str, Any]]) -> Any:
@@ -74,7 +97,7 @@ def _acceptances(lines: list[dict[str, Any]]) -> Any:
 
 def _worst(lines: list[dict[str, Any]]) -> Exit:
     outcomes = {line["outcome"] for line in lines}
-    if any(line["reason"]["code"] in OUR_FAULTS for line in lines if line.get("reason")):
+    if any(line["reason"]["code"] in STORE_FAULTS for line in lines if line.get("reason")):
         return Exit.INFRASTRUCTURE
     if "refused" in outcomes:
         return Exit.USAGE
@@ -82,74 +105,94 @@ def _worst(lines: list[dict[str, Any]]) -> Exit:
 
 
 def _show_line(line: dict[str, Any]) -> None:
-    if line["outcome"] in ANSWERED:
+    if line["outcome"] in ACCEPTED:
         acceptance = line["acceptance"]
-        word = "already accepted (replayed)" if acceptance["replayed"] else "accepted"
-        people.print(f"{word}: {acceptance['job_id']}  key {line['idempotency_key']}")
-        people.print(f"  accepted is not decided; status: {acceptance['status_location']}")
+        word = "Already accepted" if acceptance["replayed"] else "Accepted"
+        stdout.print(f"{word}: job {acceptance['job_id']}, key {line['idempotency_key']}")
+        stdout.print(f"  Nothing is decided yet. Status: {acceptance['status_location']}")
         return
     reason = REASONS[line["reason"]["code"]] if line.get("reason") else None
     code = reason.code if reason else line["outcome"]
-    remarks.print(Text.assemble((line["outcome"], "bold red"), f": {code} {line.get('pointer', '')}"))
+    stderr.print(Text.assemble((line["outcome"].capitalize(), "bold red"), f": {code}"))
     if reason:
-        remarks.print(f"  {reason.meaning}; next: {reason.next_step}")
+        stderr.print(f"  {reason.meaning}")
+    if line.get("pointer"):
+        stderr.print(f"  where: {line['pointer']}")
     for name, value in (line.get("facts") or {}).items():
-        remarks.print(f"  {name}: {value}")
+        stderr.print(f"  {label(name)}: {format_value(value)}")
+    if reason:
+        stderr.print(f"  next: {reason.next_step}")
 
 
-def _show_status(status: dict[str, Any]) -> None:
-    items = ", ".join(f"{count} {name}" for name, count in status["items"].items() if count)
-    people.print(
-        f"{status['job_id']}: {status['state']}/{status['terminal_class']}  ({items})", highlight=False
+def show_status_line(status: dict[str, Any]) -> None:
+    """Print a job's state and the counts of its items in one line."""
+    ended = f" ({status['terminal_class'].replace('_', ' ')})" if status["terminal_class"] else ""
+    items = ", ".join(
+        f"{number} {name.replace('cancelled', 'canceled')}"
+        for name, number in status["items"].items()
+        if number
     )
-    people.print(f"  next: {status['next_action']}")
+    stdout.print(f"Job {status['job_id']}: {status['state']}{ended}; items: {items}")
 
 
-def wait_until_settled(opened: AppContext, job_ids: list[str], *, show: bool) -> list[dict[str, Any]]:
+def wait_until_finished(
+    context: AppContext, principal: Principal, job_ids: Iterable[str], *, show: bool
+) -> list[dict[str, Any]]:
     """Return the status documents once every job is terminal and delivery and consumption ran.
 
-    Where no daemon serves this home, the real sensors are evaluated here and every wave runs in
-    a child process; ending this command ends the children, and nothing accepted is lost.
+    Where no daemon serves this instance, the real sensors are evaluated here and every wave runs in
+    a child process; ending this command ends the children, and no accepted job is lost.
     """
     from receipt_pipeline.defs.local_runner import Rounds
 
     wanted = list(dict.fromkeys(job_ids))
-    rounds = None if is_served(opened.settings) else Rounds.for_home(opened.settings)
+    runner = None if is_served(context.settings) else Rounds.for_home(context.settings)
     shown = ""
     try:
         while True:
-            if rounds is not None:
-                rounds.tick()
-            statuses = [submitter.read_status(opened, opened.principal(), job_id) for job_id in wanted]
-            done = sum(1 for status in statuses if status["state"] in TERMINAL_STATES)
-            line = _progress(statuses, done)
+            if runner is not None:
+                runner.tick()
+            statuses = [submitter.read_status(context, principal, job_id) for job_id in wanted]
+            line = _progress(statuses)
             if show and line != shown:
-                remarks.print(line)
+                stderr.print(line)
                 shown = line
-            if (
-                done == len(wanted)
-                and not maintenance.jobs_with_unfinished_effects(opened, wanted)
-                and not (rounds and rounds.busy)
-            ):
+            still_open = [status for status in statuses if status["state"] not in TERMINAL_STATES]
+            if still_open and all(status["phase"] in ON_HOLD for status in still_open):
                 return statuses
-            if all(
-                status["phase"] in ("reconciling", "quarantined")
-                for status in statuses
-                if status["state"] not in TERMINAL_STATES
-            ) and done < len(wanted):
-                return statuses
+            if not still_open and not maintenance.jobs_with_unfinished_effects(context, wanted):
+                busy = runner is not None and runner.busy
+                if not busy:
+                    return statuses
             time.sleep(POLL_S)
     finally:
-        if rounds is not None:
-            rounds.end()
+        if runner is not None:
+            runner.end()
 
 
-def _progress(statuses: list[dict[str, Any]], done: int) -> str:
+def _progress(statuses: list[dict[str, Any]]) -> str:
     finished = sum(status["progress"]["checkpoint"] for status in statuses)
     requested = sum(status["progress"]["denominator"] for status in statuses)
-    return f"{done} of {len(statuses)} jobs terminal, {finished} of {requested} items checkpointed"
+    return f"Read {finished} of {count(requested, 'receipt')}."
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("submit")(submit)
+@reports_errors
+def classify(
+    scan: Path = typer.Argument(..., help="One scan."),
+    release: str = typer.Option(
+        "", "--release", help="Release to read with: alias, name or id. Default: production."
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Read one scan and print the decision immediately. No job is created and nothing is stored."""
+    context, principal = open_session()
+    answer = submitter.classify_scan(context, principal, scan, release=release or None)
+    if as_json:
+        print_json(answer)
+        return
+    outcome = answer["outcome"]
+    stdout.print(f"{outcome['class'].capitalize()}: {outcome['decision'] or outcome['reason_code']}")
+    for code in outcome["reasons"]:
+        meaning = f": {REASONS[code].meaning}" if code in REASONS else ""
+        stdout.print(f"  {code}{meaning}")
+    stdout.print(f"  Release {format_value(answer['pins']['release_id'])}")

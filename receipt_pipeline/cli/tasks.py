@@ -1,39 +1,44 @@
-"""`receipts tasks`: the reviewer's list, and marking a task as done."""
+"""`receipts tasks`: the reviewer's list, and finishing a task."""
 
 from __future__ import annotations
 
 import typer
 
 from receipt_pipeline.app import reviewer
-from receipt_pipeline.cli.answers import answering, people, print_json, print_table
-from receipt_pipeline.cli.opening import services
+from receipt_pipeline.cli.output import (
+    JSON,
+    count,
+    open_session,
+    print_json,
+    print_table,
+    reports_errors,
+    stdout,
+)
 
-room = typer.Typer(no_args_is_help=True, help="List review tasks and mark them done.")
+app = typer.Typer(no_args_is_help=True, help="List review tasks and mark them done.")
 
 
-@room.command("list")
-@answering
-def list_all(
-    everything: bool = typer.Option(False, "--all", help="Closed ones too."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON document."),
+@app.command("list")
+@reports_errors
+def list_tasks(
+    everything: bool = typer.Option(False, "--all", help="Include finished tasks."), as_json: bool = JSON
 ) -> None:
-    """List open review tasks, oldest first."""
-    rows = reviewer.list_tasks(services(), services().principal(), only_open=not everything)
+    """List the receipts that a person has to look at, oldest first."""
+    rows = reviewer.list_tasks(*open_session(), only_open=not everything)
     if as_json:
         print_json(rows)
         return
-    columns = ["decision_id", "item_id", "decision", "reasons", "state", "disputed", "job_id"]
-    print_table(rows, columns, title=f"{len(rows)} review tasks")
+    columns = ["item_id", "decision", "reasons", "state", "disputed", "job_id", "decision_id"]
+    # The decision id stays whole: `receipts tasks done` takes it.
+    shown = [{**row, "reasons": ", ".join(row["reasons"])} for row in rows]
+    print_table(shown, columns, title=count(len(rows), "review task"), formatted=str)
 
 
-@room.command()
-@answering
-def done(decision: str = typer.Argument(..., help="Decision id.")) -> None:
-    """Mark one open task as done."""
-    reviewer.finish_task(services(), services().principal(), decision)
-    people.print(f"{decision} is done")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(room, name="tasks")
+@app.command()
+@reports_errors
+def done(
+    decision: str = typer.Argument(..., help="Decision id, as printed by `receipts tasks list`."),
+) -> None:
+    """Mark an open review task as done."""
+    reviewer.finish_task(*open_session(), decision)
+    stdout.print(f"Task {decision} is done.")

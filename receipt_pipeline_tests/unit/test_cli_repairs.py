@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from receipt_pipeline.app import maintenance, submitter
-from receipt_pipeline.cli import answers, jobs, repairs
+from receipt_pipeline.cli import output
 from receipt_pipeline.cli.main import app
 from receipt_pipeline.core.items import ItemOutcome
 from receipt_pipeline.ledger.schema.jobs import submissions
@@ -30,10 +30,8 @@ def home(
 ) -> OpenedHome:
     """An empty home that every command of this test opens."""
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
-    for module in (jobs, repairs):
-        monkeypatch.setattr(module, "services", lambda: home.app)
-    monkeypatch.setattr("receipt_pipeline.cli.grants.services", lambda: home.app)
-    for console in (answers.people, answers.remarks):
+    monkeypatch.setattr(output, "open_app", lambda _settings: home.app)
+    for console in (output.stdout, output.stderr):
         monkeypatch.setattr(console, "width", 400)
     return home
 
@@ -53,23 +51,23 @@ def an_expired_job(home: OpenedHome) -> str:
 
 def test_a_retry_wants_to_be_looked_at_or_confirmed_first(home: OpenedHome) -> None:
     job_id = an_expired_job(home)
-    for arguments in (("retry", job_id), ("retry", job_id, "--unresolved"), ("retry", job_id, "--yes")):
+    for arguments in (("retry", job_id), ("retry", job_id, "--unresolved")):
         refused = run(*arguments)
         assert (refused.exit_code, "FIELD.INVALID.v1" in refused.stderr) == (2, True)
     looked = run("retry", job_id, "--unresolved", "--preview")
     assert looked.exit_code == 0
-    assert "2 items would be worked on again" in looked.stdout
+    assert "2 items would be retried" in looked.stdout
     assert len(submitter.list_jobs(home.app, home.principal)) == 1
     scope = json.loads(run("retry", job_id, "--unresolved", "--preview", "--json").stdout)
     assert [unit["item_id"] for unit in scope["touched"]] == ["r-001", "r-002"]
-    started = json.loads(run("retry", job_id, "--unresolved", "--yes", "--json").stdout)
+    started = json.loads(run("retry", job_id, "--yes", "--json").stdout)
     assert (
         started["parent"],
         started["replayed"],
         len(submitter.list_jobs(home.app, home.principal)),
     ) == (job_id, False, 2)
     again = run("retry", job_id, "--unresolved", "--yes")
-    assert f"joined the child job {started['job_id']}" in again.stdout
+    assert f"Joined the existing child job with 2 items of {job_id}: {started['job_id']}" in again.stdout
 
 
 @pytest.mark.requirement("R106")
@@ -90,7 +88,7 @@ def test_the_rejection_list_is_written_to_a_file(home: OpenedHome, tmp_path: Pat
     job = builders.a_succeeded_job(home.app.ledger, *outcomes)
     target = tmp_path / "refused.csv"
     done = run("result", job.token.job_id, "--rejections", target)
-    assert (done.exit_code, "1 rejected items" in done.stdout) == (0, True)
+    assert (done.exit_code, "Wrote 1 rejected file to" in done.stdout) == (0, True)
     (line,) = csv.DictReader(target.open())
     assert (line["item_id"], line["reason_code"]) == ("r-002", "SCAN.BROKEN.v1")
     nowhere = run("result", job.token.job_id, "--rejections", tmp_path / "no" / "folder.csv")
@@ -101,13 +99,13 @@ def test_cancel_supersede_and_requeue_say_what_they_did(home: OpenedHome) -> Non
     old, new, third = home.submit("old", items=2), home.submit("new"), home.submit("third")
     assert isinstance(home.chain, ScriptedChain)
     replaced = run("supersede", old, "--by", new)
-    assert f"{old} is replaced by {new}: 2 items were given up (r-001, r-002)" in replaced.stdout
+    assert f"{old} is replaced by {new}: 2 items abandoned (r-001, r-002)" in replaced.stdout
     assert run("supersede", old, "--by", third).exit_code == 4
     assert run("supersede", new, "--by", new).exit_code == 2
-    assert "nothing was changed" in run("requeue", new).stdout
+    assert "Nothing was changed" in run("requeue", new).stdout
     canceled = run("cancel", new)
     assert "stopped: r-001" in canceled.stdout
-    assert "compensating action: none is needed" in canceled.stdout
+    assert "to undo it: none is needed" in canceled.stdout
     assert run("cancel", new).exit_code == run("requeue", new).exit_code == 4
 
 
@@ -115,7 +113,7 @@ def test_grants_are_given_listed_and_revoked(home: OpenedHome) -> None:
     assert run("grants", "give", "robin", "--roles", "submitter", "--days", "1").exit_code == 0
     assert run("grants", "give", "robin", "--roles", "king").exit_code == 2
     assert run("grants", "give", "no name").exit_code == 2
-    assert "robin may act no more" in run("grants", "revoke", "robin").stdout
+    assert "The grant of robin is revoked" in run("grants", "revoke", "robin").stdout
     (row,) = json.loads(run("grants", "list", "--json").stdout)
     assert (row["caller"], row["roles"], row["revoked_by"]) == ("robin", ["submitter"], builders.CALLER)
 

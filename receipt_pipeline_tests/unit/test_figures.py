@@ -50,8 +50,7 @@ def home(
         )
         opened.bench.edit("UPDATE jobs SET state = 'expired' WHERE job_id = :job", job=made["canceled"])
         document = dict(maintenance.publish_report(opened.app).document)
-        for module in ("cli.account", "cli.jobs"):
-            patch.setattr(f"receipt_pipeline.{module}.services", lambda: opened.app)
+        patch.setattr("receipt_pipeline.cli.output.open_app", lambda _settings: opened.app)
         yield opened, document
 
 

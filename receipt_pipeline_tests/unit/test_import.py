@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from receipt_pipeline.app import admin, analyst, maintenance, operator, submitter
-from receipt_pipeline.cli import opening
+from receipt_pipeline.cli import output
 from receipt_pipeline.cli.main import app
 from receipt_pipeline.core.errors import InputRefused, NotAllowed
 from receipt_pipeline.core.legacy_jobs import CLASS_OF_WORD
@@ -55,9 +55,7 @@ def home(
 ) -> OpenedHome:
     """An empty home, which the command line opens too."""
     opened = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
-    for module in ("cli.rollout", "cli.jobs", "cli.account"):
-        monkeypatch.setattr(f"receipt_pipeline.{module}.services", lambda: opened.app)
-    assert opening.services is not None
+    monkeypatch.setattr(output, "open_app", lambda _settings: opened.app)
     return opened
 
 
@@ -282,7 +280,7 @@ def test_the_command_prints_the_totals_writes_the_list_and_shows_the_record(
     first = next(row for row in all_rows(home.app.ledger, imported_jobs) if row["external_id"] == "1")
     shown = CliRunner().invoke(app, ["status", first["job_id"]])
     assert shown.exit_code == 0
-    assert shown.output.index("stands") < shown.output.index("evidence") < shown.output.index("identity")
+    assert shown.output.index("Status:") < shown.output.index("Evidence") < shown.output.index("Identity")
 
 
 def test_a_list_that_cannot_be_written_is_refused_before_anything_is_imported(

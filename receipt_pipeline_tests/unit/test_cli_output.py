@@ -1,9 +1,10 @@
-"""What every command promises: exit status by kind of answer, one JSON document, errors that help."""
+"""What every command promises: exit status by kind of answer, one JSON document, text for people."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from receipt_pipeline import cli
-from receipt_pipeline.cli import answers
-from receipt_pipeline.cli.answers import Exit, exit_status, plain
-from receipt_pipeline.cli.main import app
+from receipt_pipeline.cli import output
+from receipt_pipeline.cli.main import PANELS, app
+from receipt_pipeline.cli.output import Exit, exit_status, format_time, format_value, plain
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import (
     IdentityMismatch,
@@ -40,7 +41,7 @@ class Answer:
     def __init__(self, result: Any) -> None:
         self.status = result.exit_code
         self.text: str = result.stdout
-        self.remarks: str = result.stderr
+        self.errors: str = result.stderr
 
     @property
     def document(self) -> Any:
@@ -48,8 +49,8 @@ class Answer:
         return json.loads(self.text)
 
     def assert_explains(self, code: str) -> None:
-        """Assert that people are told the code, its meaning and the next step."""
-        said = " ".join(self.remarks.split())
+        """Assert that the code, its meaning and the next step are printed."""
+        said = " ".join(self.errors.split())
         for part in (code, REASONS[code].meaning, REASONS[code].next_step):
             assert " ".join(part.split()) in said
 
@@ -59,10 +60,10 @@ Receipts = Callable[..., Answer]
 
 @pytest.fixture
 def receipts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Receipts:
-    """Runs one command in a home of this test's own."""
+    """Runs one command in a data directory of this test alone."""
     monkeypatch.setenv("RECEIPTS_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("RECEIPTS_IMAGE_DIGEST", digest_of("image"))
-    for console in (answers.people, answers.remarks):
+    for console in (output.stdout, output.stderr):
         monkeypatch.setattr(console, "width", 400)
     return lambda *arguments: Answer(CliRunner().invoke(app, list(map(str, arguments))))
 
@@ -122,8 +123,8 @@ def test_an_acceptance_is_done_and_says_that_it_decides_nothing(receipts: Receip
     assert first.document["replayed"] is False
     again = receipts("submit", manifest)
     assert again.status == Exit.DONE
-    assert "already accepted (replayed)" in again.text
-    assert "accepted is not decided" in again.text
+    assert "Already accepted: job" in again.text
+    assert "Nothing is decided yet" in again.text
     status = receipts("status", first.document["job_id"], "--json")
     assert (status.status, status.document["state"]) == (Exit.DONE, "accepted")
     assert receipts("status", first.document["job_id"]).status == Exit.DONE
@@ -161,7 +162,7 @@ def test_what_the_role_does_not_permit_is_not_found_and_names_the_role(
     answer = receipts("release", "retire", "2026-10")
     assert answer.status == Exit.NOT_FOUND
     answer.assert_explains("NOT_PERMITTED.v1")
-    assert "needed: operator" in answer.remarks
+    assert "needed: operator" in answer.errors
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_a_setting_that_cannot_be_used_is_explained(
     answer = receipts("jobs")
     assert answer.status == Exit.USAGE
     answer.assert_explains("SETTING.INVALID.v1")
-    assert "RECEIPTS_LIMIT_WAVE_SLOTS" in answer.remarks
+    assert "RECEIPTS_LIMIT_WAVE_SLOTS" in answer.errors
 
 
 def test_a_ledger_that_cannot_be_reached_is_infrastructure(
@@ -225,6 +226,42 @@ def test_a_decision_of_an_accepted_job_is_not_there_yet(receipts: Receipts, tmp_
     answer = receipts("result", job_id, "--json")
     assert answer.status == Exit.NOT_FOUND
     assert answer.document["error"]["code"] == "RESULT.NOT_READY.v1"
+
+
+def test_help_groups_every_command_by_role(receipts: Receipts) -> None:
+    text = receipts("--help").text
+    at = [text.index(f"─ {panel} ─") for panel in PANELS]
+    assert at == sorted(at)
+    assert sum(len(commands) for commands in PANELS.values()) == len(app.registered_commands) + len(
+        app.registered_groups
+    )
+
+
+def test_people_read_times_digests_and_counts_instead_of_literals() -> None:
+    moment = dt.datetime(2026, 11, 30, 18, tzinfo=dt.timezone(dt.timedelta(hours=1)))
+    assert format_time(moment) == "30 Nov 2026, 17:00 UTC"
+    shown = {
+        None: "none",
+        True: "yes",
+        2.0: "2",
+        "2026-11-30T18:00:00.5+00:00": "30 Nov 2026, 18:00 UTC",
+        "sha256:" + "ab" * 32: "abababababab",
+    }
+    assert {value: format_value(value) for value in shown} == shown
+    assert format_value({"accepted": 2, "by_hand": [1, "x"], "empty": []}) == (
+        "2 accepted, by hand: 1, x, empty: none"
+    )
+
+
+@pytest.mark.parametrize("audience", ["customer", "support", "engineering"])
+def test_a_status_for_people_contains_no_python_literal(
+    receipts: Receipts, tmp_path: Path, audience: str
+) -> None:
+    job_id = receipts("submit", a_manifest(tmp_path / "in", count=2), "--json").document["job_id"]
+    receipts("cancel", job_id)
+    shown = receipts("status", job_id, "--audience", audience)
+    assert shown.status == Exit.DONE
+    assert not re.search(r"[{}\[\]]|None|True|False|datetime", shown.text), shown.text
 
 
 def test_times_and_sets_become_plain_json() -> None:
@@ -336,14 +373,14 @@ def test_a_table_that_would_break_its_ids_is_printed_row_by_row(
     receipts: Receipts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = receipts("submit", a_manifest(tmp_path / "in"), "--json").document["job_id"]
-    monkeypatch.setattr(answers.people, "width", 60)
-    assert f"job_id: {job_id}\n" in receipts("jobs").text
+    monkeypatch.setattr(output.stdout, "width", 60)
+    assert f"job id: {job_id}\n" in receipts("jobs").text
 
 
 def test_an_interruption_while_a_command_still_loads_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    cli._tell(KeyboardInterrupt, KeyboardInterrupt(), None)
-    assert capsys.readouterr().err == "stopped before anything was begun\n"
-    cli._tell(ValueError, ValueError("a defect"), None)
+    cli._report_interruption(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().err == "Stopped before anything was started.\n"
+    cli._report_interruption(ValueError, ValueError("a defect"), None)
     assert "ValueError: a defect" in capsys.readouterr().err

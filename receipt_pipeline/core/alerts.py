@@ -1,4 +1,4 @@
-"""What operators are warned of: the kinds, what each means and asks for, and the thresholds by name."""
+"""Alert kinds, their meanings, and the thresholds by name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AlertKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AlertMeaning:
-    """What an alert of one kind says, and the one thing to do first."""
+    """What an alert of one kind means, and what to do first, as sentences."""
 
     meaning: str
     next_step: str
@@ -39,46 +39,46 @@ class AlertMeaning:
 
 MEANINGS: Mapping[AlertKind, AlertMeaning] = {
     AlertKind.PHASE_AGE: AlertMeaning(
-        "an open job stands in one phase for longer than the phase's limit",
-        "receipts status JOB --audience support",
+        "An open job stays in one phase longer than the limit of that phase.",
+        "Read `receipts status JOB --audience support`.",
     ),
     AlertKind.LEASE_EXPIRED: AlertMeaning(
-        "a worker's lease ended and nobody took the job over",
-        "see that the sensor `reconcile` ticks; it takes expired leases away",
+        "A worker's lease expired and no other worker claimed the job.",
+        "Check that the sensor `reconcile` ticks: it releases expired leases.",
     ),
     AlertKind.OWNER_CHANGES: AlertMeaning(
-        "workers are lost at this job again and again",
-        "receipts status JOB --audience engineering, and look at the runs of its attempts",
+        "Several workers were lost on this job.",
+        "Read `receipts status JOB --audience engineering` and the runs of its attempts.",
     ),
     AlertKind.CHECKPOINT_STALE: AlertMeaning(
-        "a worker is alive and finishes nothing",
-        "look at the wave's run; the watchdog ends a worker without progress",
+        "A worker is alive but finishes no items.",
+        "Look at the run of the wave. The watchdog stops a worker without progress.",
     ),
     AlertKind.BUDGET_EXHAUSTED: AlertMeaning(
-        "a job has used up its attempts",
-        "receipts investigations list, then retry what is unresolved",
+        "A job has used all its attempts.",
+        "Read `receipts investigations list`, then `receipts retry JOB`.",
     ),
     AlertKind.EFFECT_GAP: AlertMeaning(
-        "an effect and its ledger row do not agree",
-        "run the asset check `effects_have_no_gaps` and answer its question",
+        "An effect and its ledger row do not agree.",
+        "Run the asset check `effects_have_no_gaps` and resolve its investigation.",
     ),
     AlertKind.UNBALANCED_TOTALS: AlertMeaning(
-        "the items of a closed job do not add up to what was accepted",
-        "run the asset check `items_balance_to_accepted` and answer its question",
+        "The items of a closed job do not add up to its accepted items.",
+        "Run the asset check `items_balance_to_accepted` and resolve its investigation.",
     ),
     AlertKind.QUEUE_AGE: AlertMeaning(
-        "accepted jobs wait for their first claim longer than the limit",
-        "add workers, or move cutoffs, before jobs expire",
+        "Accepted jobs wait for their first claim longer than the limit.",
+        "Add workers or move cutoffs before jobs expire.",
     ),
     AlertKind.CAPACITY: AlertMeaning(
-        "at the present rate the queue is not worked off before the next deadline in it",
-        "add workers, or take submitters back to smaller quotas",
+        "At the current rate the queue is not finished before its next deadline.",
+        "Add workers or lower the quotas of submitters.",
     ),
     AlertKind.DAEMON_SILENT: AlertMeaning(
-        "work is open and no code location has ticked for longer than the limit",
-        "start `receipts up` again; accepted work goes on from the ledger",
+        "Jobs are open, and no code location has ticked for longer than the limit.",
+        "Start `receipts up` again. Accepted jobs continue.",
     ),
-    AlertKind.TEST: AlertMeaning("somebody tries the channel", "nothing; it is resolved already"),
+    AlertKind.TEST: AlertMeaning("This is a test of the channel.", "Nothing to do. It is already resolved."),
 }
 
 DEFAULT_PHASE_S: Mapping[str, float] = {
@@ -114,12 +114,12 @@ class AlertThresholds:
 
 
 def read_thresholds(text: str, *, name: str) -> AlertThresholds:
-    """Read thresholds from TOML; what is not named keeps its default, a table `phase_s` is merged.
+    """Read thresholds from TOML; what is not named keeps its default, and a table `phase_s` is merged.
 
     Args:
         text: the file's text; `name` is the file's name, for the error.
     Raises:
-        InputRefused: SETTING.INVALID.v1 with the name of what is unknown or no positive number.
+        InputRefused: SETTING.INVALID.v1 naming what is unknown or not a positive number.
     """
     try:
         given = tomllib.loads(text)

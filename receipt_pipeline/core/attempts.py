@@ -45,7 +45,7 @@ class FailureClass(StrEnum):
 
 
 class Answer(StrEnum):
-    """What the product does about a failed attempt by itself."""
+    """What happens automatically after a failed attempt."""
 
     REPEAT = "repeat"
     LOOK_UP = "look_up"
@@ -54,7 +54,7 @@ class Answer(StrEnum):
 
 
 class AtBound(StrEnum):
-    """What follows once the bound is spent."""
+    """What follows when all attempts are used."""
 
     CLOSE = "close_on_what_was_kept"
     HOLD = "hold_with_an_owned_investigation"
@@ -63,7 +63,7 @@ class AtBound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FailureRule:
-    """What one failure class asks for, and whether it spends budget (R108).
+    """What one failure class asks for, and whether it spends budget.
 
     Attributes:
         known: what is known when this class is given.
@@ -90,28 +90,28 @@ FAILURE_RULES: dict[FailureClass, FailureRule] = {
         Remedy.RETRY,
         spends_budget=True,
         at_bound=AtBound.CLOSE,
-        known="the worker was killed, hung or broke; its last checkpoint stands",
+        known="the worker was killed, hung or broke; its last checkpoint is kept",
     ),
     FailureClass.AMBIGUOUS_UPLOAD: FailureRule(
         Answer.LOOK_UP,
         Remedy.LOOK_UP,
         spends_budget=True,
         at_bound=AtBound.HOLD,
-        known="an upload may or may not have happened and the store gives no answer",
+        known="it is not known whether an upload happened, and the store does not answer",
     ),
     FailureClass.VALIDATION: FailureRule(
         Answer.STOP,
         Remedy.FIX_INPUT,
         spends_budget=False,
         at_bound=AtBound.NONE,
-        known="the scan itself cannot be processed; its item is rejected and its siblings go on",
+        known="the scan itself cannot be processed; its item is rejected and the others continue",
     ),
     FailureClass.IDENTITY: FailureRule(
         Answer.STOP,
         Remedy.STAND_DOWN,
         spends_budget=False,
         at_bound=AtBound.NONE,
-        known="a pinned identity is missing, altered or retired; the job closes as identity_failed",
+        known="the pinned release is missing, altered or retired; the job closes as identity_failed",
     ),
     FailureClass.DIVERGENT: FailureRule(
         Answer.REVIEW,
@@ -125,7 +125,7 @@ FAILURE_RULES: dict[FailureClass, FailureRule] = {
         Remedy.RETRY,
         spends_budget=False,
         at_bound=AtBound.NONE,
-        known="no failure: the worker gave the job back at an item boundary",
+        known="no failure: the worker released the job between two items",
     ),
 }
 

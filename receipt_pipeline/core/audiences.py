@@ -25,14 +25,14 @@ class Audience(StrEnum):
     ENGINEERING = "engineering"
 
 
-# Which roles may read which view (R127). The customer's is everybody's.
+# Which roles may read which view; all may read the customer view.
 ROLES_OF_AUDIENCE: Mapping[Audience, frozenset[Role]] = {
     Audience.CUSTOMER: frozenset(Role),
     Audience.SUPPORT: frozenset({Role.OPERATOR, Role.REVIEWER, Role.ANALYST}),
     Audience.ENGINEERING: frozenset({Role.OPERATOR}),
 }
 
-# Every field of every view, and what it is for (R122, R123, R127). `docs/completion.md` is written from it.
+# Every field of every view, and what it is for; `docs/completion.md` is generated from it.
 FIELDS: Mapping[Audience, Mapping[str, str]] = {
     Audience.CUSTOMER: {
         "contract": "version of this document",
@@ -44,62 +44,62 @@ FIELDS: Mapping[Audience, Mapping[str, str]] = {
         "phase": "phase",
         "terminal_class": "terminal summary",
         "reason": "terminal summary: code, meaning, next step",
-        "items": "accepted scope and what became of it",
+        "items": "accepted scope and its classes",
         "item_reasons": "terminal summary: why items are not in the result, counted by code",
-        "progress": "freshness: denominator, durable checkpoint, when it was seen",
-        "completion": "what was promised to be done before and after the ending",
+        "progress": "freshness: accepted items, durable checkpoint, when it was observed",
+        "completion": "effects that were promised before and after closing",
         "result": "terminal summary: digest, size, whether it was verified",
-        "pins": "identity: what the job is worked with",
-        "times": "phase: when what happened and what the deadlines are",
-        "attempts": "terminal summary: how often it was tried",
-        "notifications": "optional effects, in totals of their own",
-        "investigations": "open questions by id",
+        "pins": "identity: the release that processes the job",
+        "times": "phase: when it changed, and its deadlines",
+        "attempts": "terminal summary: number of attempts",
+        "notifications": "optional effects, counted separately",
+        "investigations": "open investigations by id",
         "cancel_available": "cancellation",
-        "warnings": "accepted scope: what was odd about the request",
+        "warnings": "accepted scope: what was unusual about the request",
         "links": "identity: parent, children, replaced and replacing jobs",
         "next_action": "recovery: the one safe next action",
     },
     Audience.SUPPORT: {
-        "asked": "the request in a sentence's worth: what, how many, when",
-        "stands": "the consequence: state, class, reason, totals, result",
+        "asked": "the request in short: what, how many, when",
+        "stands": "the outcome: state, class, reason, totals, result",
         "safe_now": "recovery: the one safe next action with its command, and cancellation",
         "promised": "required and best-effort effects",
         "item_reasons": "why items are not in the result, counted by code",
         "decision_reasons": "why items were sent to review, counted by code",
-        "investigations": "owned questions with suspected effect and allowed repair",
+        "investigations": "investigations with suspected effect and allowed repair",
         "effects": "which effects are committed, by kind",
-        "evidence": "message, delivery, processing and settlement, counted apart",
+        "evidence": "messages, deliveries, processing and closed effects, counted separately",
         "samples": "some items that are not in the result, without names and contents",
         "secondary": "phase, progress, attempts",
-        "ids": "identity, last: job, fingerprint, family, the run that worked it",
+        "ids": "identity, last: job, fingerprint, related jobs, the run that processed it",
     },
     Audience.ENGINEERING: {
         "status": "the customer's view",
         "lease": "epoch, owner and deadline of ownership",
-        "attempts": "every try with its class, cost and facts",
+        "attempts": "every attempt with its class, cost and facts",
         "checkpoints": "durable marks in order",
         "effects": "intents with provider references",
-        "deliveries": "tries at sending",
-        "evidence": "message, delivery, processing and settlement, counted apart",
+        "deliveries": "delivery attempts",
+        "evidence": "messages, deliveries, processing and closed effects, counted separately",
         "samples": "some items that are not in the result, without names and contents",
         "trail": "the events in order",
         "queries": "runnable queries for reconciliation",
     },
 }
 
-# The four kinds of evidence, each an event of its own in the journal (R151).
+# The four kinds of evidence; each has its own event in the journal.
 EVIDENCE: Mapping[str, str] = {
     "created": "message_created",
     "delivery": "delivery",
     "processing": "consumed",
     "settlement": "settled",
 }
-# A person's free words are no part of a receipt.
-_NOT_TOLD = frozenset({"resolution", "note"})
+# Notes that people write are not part of a receipt.
+_LEFT_OUT = frozenset({"resolution", "note"})
 
 
 def support_document(facts: JobFacts) -> dict[str, Any]:
-    """Return the support view: asked, stands, safe now; then the evidence; ids come last (R148)."""
+    """Return the support view: request, outcome, safe next action; then the evidence; ids come last."""
     public = status_document(facts)
     action = ACTION_TEXTS[NextAction(public["next_action"])]
     return {
@@ -118,7 +118,7 @@ def support_document(facts: JobFacts) -> dict[str, Any]:
         "promised": public["completion"],
         "item_reasons": public["item_reasons"],
         "decision_reasons": _decision_reasons(facts.items),
-        "investigations": [_question(row) for row in facts.investigations],
+        "investigations": [_investigation(row) for row in facts.investigations],
         "effects": [
             {name: row[name] for name in ("kind", "required", "state", "reason_code")}
             for row in facts.effects
@@ -135,14 +135,14 @@ def support_document(facts: JobFacts) -> dict[str, Any]:
     }
 
 
-def _question(row: Mapping[str, Any]) -> dict[str, Any]:
-    told = ("kind", "state", "owner", "suspected_effect", "allowed_repair", "last_safe_checkpoint")
+def _investigation(row: Mapping[str, Any]) -> dict[str, Any]:
+    shown = ("kind", "state", "owner", "suspected_effect", "allowed_repair", "last_safe_checkpoint")
     dated = {"deadline_at": _iso(row["deadline_at"]), "investigation_id": row["investigation_id"]}
-    return {name: row[name] for name in told} | dated
+    return {name: row[name] for name in shown} | dated
 
 
 def run_path(attempts: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return where the web UI shows the run that worked the job last, None where no run did."""
+    """Return the path of the run that processed the job last in the web UI, None if no run did."""
     runs = [row["run_id"] for row in attempts if row.get("run_id")]
     return f"/runs/{runs[-1]}" if runs else None
 
@@ -169,7 +169,7 @@ def engineering_document(facts: JobFacts) -> dict[str, Any]:
         "deliveries": [_plain(row) for row in facts.deliveries],
         "evidence": evidence_of(facts.events),
         "samples": redacted_samples(facts.items),
-        "trail": [_told(row) for row in facts.events],
+        "trail": [_event(row) for row in facts.events],
         "queries": reconciliation_queries(job["job_id"]),
     }
 
@@ -182,7 +182,7 @@ DOCUMENTS: Mapping[Audience, Callable[[JobFacts], dict[str, Any]]] = {
 
 
 def evidence_of(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Count message creation, delivery, processing and settlement apart: none stands for another (R151)."""
+    """Count messages, deliveries, processing and closed effects separately; none implies another."""
     kinds = Counter(str(row["kind"]) for row in events)
     return {name: kinds[kind] for name, kind in EVIDENCE.items()}
 
@@ -208,7 +208,7 @@ def _decision_reasons(items: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def reconciliation_queries(job_id: str) -> dict[str, str]:
-    """Return queries that an operator can run on the ledger as they stand, by what they answer."""
+    """Return queries that an operator can run on the ledger, by what they show."""
     one = f"WHERE job_id = '{job_id}'"
     return {
         "events": f"SELECT * FROM events {one} ORDER BY seq",
@@ -220,8 +220,8 @@ def reconciliation_queries(job_id: str) -> dict[str, str]:
     }
 
 
-def _told(row: Mapping[str, Any]) -> dict[str, Any]:
-    data = {name: value for name, value in row["data"].items() if name not in _NOT_TOLD}
+def _event(row: Mapping[str, Any]) -> dict[str, Any]:
+    data = {name: value for name, value in row["data"].items() if name not in _LEFT_OUT}
     return {
         "seq": row["seq"],
         "at": _iso(row["at"]),

@@ -13,11 +13,11 @@ from receipt_pipeline.core.lifecycle import TERMINAL_STATES, JobState, TerminalC
 
 @dataclass(frozen=True, slots=True)
 class FollowingEffect:
-    """An effect that follows an ending and never gates it (D11).
+    """An effect that follows a terminal record and never gates it.
 
     Attributes:
         demand_from: the field of the request, and the column of the job, that says how much it matters.
-        after: the endings that it follows.
+        after: the terminal states that it follows.
     """
 
     kind: EffectKind
@@ -32,7 +32,7 @@ class CompletionContract:
     Attributes:
         required: effects without which no job of the class succeeds.
         following: effects that the request demands as required, best effort, or not at all.
-        balanced: item classes that must sum to the accepted denominator.
+        balanced: item classes that must add up to the accepted items.
         evidence: per terminal class what must be known before it is written.
     """
 
@@ -45,7 +45,7 @@ class CompletionContract:
     evidence: Mapping[TerminalClass, str]
 
     def effects_after(self, state: JobState, demands: Mapping[str, Any]) -> list[tuple[EffectKind, bool]]:
-        """Return the effects that follow an ending and whether each is required.
+        """Return the effects that follow a terminal record and whether each is required.
 
         Args:
             demands: the job's row, or anything else that holds the fields of `demand_from`.
@@ -73,7 +73,7 @@ class CompletionContract:
 RECEIPT_CLASSIFICATION = CompletionContract(
     name="receipt-classification/v1",
     operation_class="receipt-classification",
-    promise="every scan of the accepted scope has one class, and what was decided is in one verified object",
+    promise="every accepted scan has one class, and all decisions are in one verified object",
     required=(EffectKind.RESULT_OBJECT,),
     following=(
         FollowingEffect(EffectKind.REVIEW_TASKS, "review_tasks", frozenset({JobState.SUCCEEDED})),
@@ -83,18 +83,18 @@ RECEIPT_CLASSIFICATION = CompletionContract(
     evidence={
         TerminalClass.COMPLETE: "the result object was read back, size and digest equal the ledger's, and"
         " every item is classified or unchanged",
-        TerminalClass.PARTIAL: "the result object was read back likewise; what is not in it is rejected,"
-        " expired or unresolved, by name",
-        TerminalClass.REJECTED: "validation refused every item, each with its reason; there is no object",
-        TerminalClass.DEPENDENCY_FAILED: "the result is certainly stored nowhere and the budget is spent",
-        TerminalClass.IDENTITY_FAILED: "a pinned identity is certainly missing or altered, or a person"
-        " withdrew divergent outputs",
-        TerminalClass.ATTEMPTS_EXHAUSTED: "every bound is spent, nothing was kept, and unresolved items have"
-        " their owned investigation",
-        TerminalClass.TIMED_OUT: "the cutoff or the processing timeout has passed with nothing kept",
+        TerminalClass.PARTIAL: "the result object was read back in the same way; items that are not in it are"
+        " listed as rejected, expired or unresolved",
+        TerminalClass.REJECTED: "every item was rejected, each with its reason; there is no object",
+        TerminalClass.DEPENDENCY_FAILED: "the result is certainly not stored, and all attempts are used",
+        TerminalClass.IDENTITY_FAILED: "a file of the pinned release is certainly missing or altered,"
+        " or a person withdrew divergent outputs",
+        TerminalClass.ATTEMPTS_EXHAUSTED: "all attempts are used, nothing was kept, and each unresolved item"
+        " has an investigation with an owner",
+        TerminalClass.TIMED_OUT: "the cutoff or the processing timeout passed, and nothing was kept",
         TerminalClass.EXPIRED: "the queue deadline passed before the first claim; no model was invoked",
-        TerminalClass.CANCELED: "the cancellation won against every claim; what was finished stays counted",
-        TerminalClass.SUPERSEDED: "the replacing job is accepted and both records name each other",
+        TerminalClass.CANCELED: "no later claim can succeed; finished items stay counted",
+        TerminalClass.SUPERSEDED: "the replacing job is accepted, and both records name each other",
     },
 )
 

@@ -70,28 +70,26 @@ WHEN_UNKNOWN: dict[Capability, WhenUnknown] = {
     Capability.NEITHER: WhenUnknown.INVESTIGATE,
 }
 
-# In the words of the page that is written from here.
 MEANING_OF_CAPABILITY: dict[Capability, str] = {
     Capability.LOOKUP: "it can be asked by key whether a call arrived",
-    Capability.KEY_ONLY: "it takes the same key twice without a second consequence, and cannot be asked",
-    Capability.NEITHER: "it can neither be asked nor recognise a repeat",
+    Capability.KEY_ONLY: "it ignores a repeated key, but cannot be asked",
+    Capability.NEITHER: "it can neither be asked nor recognize a repeat",
 }
 MEANING_WHEN_UNKNOWN: dict[WhenUnknown, str] = {
     WhenUnknown.LOOK_UP: (
-        "looked up before anything is repeated (R104): found is committed, certainly absent may be repeated"
-        " under the same key, no answer blocks and becomes an owned investigation once its bound is spent"
+        "looked up before anything is repeated: if found, it is committed; if certainly absent, it may be"
+        " repeated under the same key; without an answer it waits, then an investigation opens"
     ),
     WhenUnknown.REPEAT_WITH_KEY: (
-        "repeated under the same key within the bound; without an answer at the end of it, an owned"
-        " investigation"
+        "repeated under the same key; an investigation opens when all attempts are used without an answer"
     ),
-    WhenUnknown.INVESTIGATE: "never repeated by itself: an owned investigation at once (R094)",
+    WhenUnknown.INVESTIGATE: "never repeated automatically: an investigation opens immediately",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class EffectGaps:
-    """Which query finds what ledger and effect do not agree on, as `<finding>.<fault>` (R096)."""
+    """Which query finds each kind of disagreement between ledger and effect, as `<finding>.<fault>`."""
 
     effect_without_ledger: str
     ledger_without_effect: str
@@ -103,7 +101,7 @@ class EffectProtocol:
     """How one kind of effect is made findable.
 
     Attributes:
-        key: the idempotency key that stays the same over every attempt (R090).
+        key: the idempotency key that stays the same over every attempt.
         intent, call, reference, reconcile: in the order in which they happen.
         capabilities: what its provider may offer; a notification's channel declares its own.
         recorded_in: where the ledger keeps what it knows of the effect.
@@ -127,7 +125,7 @@ EFFECT_PROTOCOLS: tuple[EffectProtocol, ...] = (
         intent="row with key, digest and size, committed before the upload",
         call="put if absent under the attempt's own address",
         reference="address and digest, read back before the job closes",
-        reconcile="look the addresses of all attempts up and compare the digest; never a second blind put",
+        reconcile="look up the addresses of all attempts and compare the digest; never store blindly again",
         capabilities=(Capability.LOOKUP,),
         recorded_in="`effects`",
         gaps=EffectGaps(
@@ -155,10 +153,10 @@ EFFECT_PROTOCOLS: tuple[EffectProtocol, ...] = (
         EffectKind.NOTIFICATION,
         key="message id, made from the job id",
         intent="outbox message written in the transaction of the terminal record",
-        call="the channel sends; repeats carry the same message id; a channel that cannot be asked is"
+        call="the channel sends; repeats have the same message id; a channel that cannot be asked is"
         " marked as sending before the call",
-        reference="the channel's own reference per delivery, or its acknowledgement",
-        reconcile="by what the channel can do: look the message up, repeat under its id, or ask a person",
+        reference="the channel's own reference per delivery, or its acknowledgment",
+        reconcile="as the channel allows: look up the message, repeat it under its id, or investigate",
         capabilities=(Capability.LOOKUP, Capability.KEY_ONLY, Capability.NEITHER),
         recorded_in="`effects`, `outbox`, `deliveries`",
         gaps=EffectGaps(
@@ -171,7 +169,7 @@ EFFECT_PROTOCOLS: tuple[EffectProtocol, ...] = (
         EffectKind.STATUS_DOCUMENT,
         key="tenant and job id: the path of the document",
         intent="the job's newest event number, in the transaction of every change",
-        call="written whole and renamed over the older one",
+        call="written to a temporary file and renamed over the old one",
         reference="the event number that the document shows",
         reconcile="a document that shows less than the newest event, or is gone, is written again",
         capabilities=(Capability.KEY_ONLY,),
@@ -186,11 +184,11 @@ EFFECT_PROTOCOLS: tuple[EffectProtocol, ...] = (
         EffectKind.REPORT_PUBLICATION,
         key="number of the newest event in the account",
         intent="none: the report is a view and may be published again at any time",
-        call="built aside, renamed over the older one under the publish lock",
+        call="built as a temporary file and renamed over the old one under the publish lock",
         reference="the event number inside the published file",
         reconcile="the published file is opened read-only and compared with the ledger",
         capabilities=(Capability.LOOKUP,),
-        recorded_in="nowhere: it is compared as it lies there",
+        recorded_in="nowhere: the published file itself is compared",
         gaps=EffectGaps(
             effect_without_ledger="report_matches_ledger",
             ledger_without_effect="report_matches_ledger",

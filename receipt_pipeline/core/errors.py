@@ -10,8 +10,17 @@ from typing import Any
 from receipt_pipeline.core.reasons import SETTING_INVALID, STORAGE_FULL, Reason
 
 
+def fact_text(value: object) -> str:
+    """Return a fact of an error as text for people: lists with commas, never a Python literal."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {fact_text(entry)}" for name, entry in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(fact_text(entry) for entry in value)
+    return "none" if value is None else str(value)
+
+
 class PipelineError(Exception):
-    """An expected failure: callers act on `reason.remedy`, people read the facts.
+    """An expected failure: callers act on `reason.remedy`, people read text and facts.
 
     Args:
         reason: what went wrong, by stable code.
@@ -28,8 +37,8 @@ class PipelineError(Exception):
     def explain(self) -> str:
         """Return code, place, meaning and facts on one line."""
         place = f" at {self.pointer}" if self.pointer else ""
-        facts = "".join(f" {name}={value}" for name, value in self.facts.items())
-        return f"{self.reason.code}{place}: {self.reason.meaning}.{facts}"
+        facts = "; ".join(f"{name}: {fact_text(value)}" for name, value in self.facts.items())
+        return f"{self.reason.code}{place}: {self.reason.meaning}" + (f" ({facts})" if facts else "")
 
     def as_document(self) -> dict[str, Any]:
         """Return the error as a JSON document: code, meaning, next step, pointer, facts."""
@@ -52,7 +61,7 @@ class KeyConflict(PipelineError):
 
 
 class NotFound(PipelineError):
-    """No such thing for this principal: unknown and foreign ids answer alike."""
+    """Not found for this principal: unknown and foreign ids get the same answer."""
 
 
 class NotAllowed(PipelineError):
@@ -60,7 +69,7 @@ class NotAllowed(PipelineError):
 
 
 class LeaseLost(PipelineError):
-    """A later lease epoch owns the job; the worker must stand down."""
+    """A later lease epoch owns the job; the worker must stop."""
 
 
 class StageFailed(PipelineError):
@@ -68,11 +77,11 @@ class StageFailed(PipelineError):
 
 
 class ScanRejected(PipelineError):
-    """The scan itself cannot be processed; its item is `rejected` and the job goes on."""
+    """The scan itself cannot be processed; its item is `rejected` and the job continues."""
 
 
 class IdentityMismatch(PipelineError):
-    """A pinned artefact is missing or does not hash to its pin."""
+    """A pinned artifact is missing or does not match its digest."""
 
 
 class ObjectFault(PipelineError):
@@ -100,15 +109,15 @@ def cause_of(error: OSError) -> str:
 
 
 def is_out_of_space(error: BaseException) -> bool:
-    """Tell whether an error says that the disk or the quota is full."""
+    """Return whether an error means that the disk or the quota is full."""
     return getattr(error, "errno", None) in _NO_SPACE
 
 
 def data_directory_fault(error: OSError, path: Path) -> PipelineError:
-    """Return the error for a place of the home that cannot be written.
+    """Return the error for a path of the data directory that cannot be written.
 
     Returns:
-        ObjectFault STORAGE.FULL.v1 where there is no room, else InputRefused SETTING.INVALID.v1.
+        ObjectFault STORAGE.FULL.v1 when the disk is full, else InputRefused SETTING.INVALID.v1.
     """
     if is_out_of_space(error):
         return ObjectFault(STORAGE_FULL, path=str(path))

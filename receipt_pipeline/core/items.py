@@ -13,7 +13,7 @@ from receipt_pipeline.core.reasons import INPUT_CHANGED, INPUT_GONE
 
 
 class ItemClass(StrEnum):
-    """What became of one item of the accepted scope (D1)."""
+    """The final class of an accepted item."""
 
     CLASSIFIED = "classified"
     UNCHANGED = "unchanged"
@@ -37,7 +37,7 @@ def count_classes(classes: Iterable[ItemClass | None]) -> dict[ItemClass, int]:
 
 
 def is_balanced(*, requested: int, counts: Mapping[ItemClass, int]) -> bool:
-    """Tell whether the classes of a closed job sum to its accepted denominator (R120)."""
+    """Return whether the classes of a closed job add up to its accepted items."""
     return requested == sum(counts.values())
 
 

@@ -10,7 +10,7 @@ from receipt_pipeline.core.items import KEPT_CLASSES, ItemClass
 
 
 class JobState(StrEnum):
-    """The six states of a job (R010)."""
+    """The six states of a job."""
 
     ACCEPTED = "accepted"
     RUNNING = "running"
@@ -24,7 +24,7 @@ TERMINAL_STATES = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.EXPIR
 
 
 class TerminalClass(StrEnum):
-    """The versioned class that stands beside a terminal state (D1)."""
+    """The versioned class of a terminal state."""
 
     COMPLETE = "complete"
     PARTIAL = "partial"
@@ -120,7 +120,7 @@ _BY_CAUSE: dict[CloseCause, tuple[JobState, TerminalClass]] = {
 def terminal_outcome(
     counts: Mapping[ItemClass, int], cause: CloseCause, *, object_verified: bool
 ) -> tuple[JobState, TerminalClass]:
-    """Return state and class of a closing job from its item counts and the cause (D4, total).
+    """Return state and class of a closing job from its item counts and the cause.
 
     A caller that has kept items and no verified object, and no cause that explains it, has not
     finished: for it the answer is `failed/attempts_exhausted` (or `timed_out`), never success.
@@ -142,7 +142,7 @@ def terminal_outcome(
 def async_job_state(job: Mapping[str, Any], now_seconds: float) -> str:
     """Return the state of an `accepted` job as its submitter's clock sees it.
 
-    The pure reference of source 001, verbatim in behaviour (D3): the ledger's persisted
+    The pure reference of source 001, with the same behavior: the ledger's persisted
     transitions must agree with it, and it decides nothing by itself.
 
     Args:

@@ -1,4 +1,4 @@
-"""The one safe next action for every standing of a job; never "run everything again" (R105)."""
+"""One safe next action for every situation of a job."""
 
 from __future__ import annotations
 
@@ -60,76 +60,83 @@ class NextAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActionText:
-    """An action in the reader's words, and the command that does it; capitals stand for ids and files."""
+    """An action as a sentence, and its command, with ids and files in capitals."""
 
     meaning: str
     command: str
 
 
 ACTION_TEXTS: Mapping[NextAction, ActionText] = {
-    NextAction.WAIT: ActionText("nothing; the product goes on by itself", "receipts status JOB"),
-    NextAction.START_WORKER: ActionText("start a worker that carries the pinned release", "receipts up"),
+    NextAction.WAIT: ActionText("Nothing to do. Processing continues automatically.", "receipts status JOB"),
+    NextAction.START_WORKER: ActionText(
+        "No running worker supports this job's release. Start one.", "receipts up"
+    ),
     NextAction.RECONCILE: ActionText(
-        "look the upload up; nothing is generated again before that", "receipts reconcile"
+        "It is not known whether the result was stored. Look it up; nothing is generated again before that.",
+        "receipts reconcile",
     ),
     NextAction.RESOLVE_QUARANTINE: ActionText(
-        "compare the outputs and record which one stands, or that none does",
+        "The job has different outputs. Compare them and record which one is valid, or that none is.",
         "receipts investigations resolve INVESTIGATION --keep DIGEST",
     ),
-    NextAction.READ_RESULT: ActionText("read the verified result", "receipts result JOB"),
+    NextAction.READ_RESULT: ActionText("Read the verified result.", "receipts result JOB"),
     NextAction.READ_RESULT_AND_FIX_REJECTED: ActionText(
-        "read the result; correct the scans on the rejection list and submit those alone",
+        "Read the result, then correct the scans on the rejection list and submit only those.",
         "receipts result JOB --rejections FILE",
     ),
     NextAction.RETRY_UNRESOLVED: ActionText(
-        "look at what a retry would touch, then start a child job over these items alone",
-        "receipts retry JOB --unresolved --preview",
+        "Preview a retry of the unresolved items, then start it without --preview.",
+        "receipts retry JOB --preview",
     ),
     NextAction.RETRY_UNPUBLISHED: ActionText(
-        "mend the object store, then start a child job over what was never published",
-        "receipts retry JOB --unresolved --preview",
+        "Repair the object store, preview a retry of the unpublished items, then start it without --preview.",
+        "receipts retry JOB --preview",
     ),
     NextAction.FIX_SCANS: ActionText(
-        "correct the scans on the rejection list and submit those alone",
+        "All files were rejected. Correct the scans on the rejection list and submit them.",
         "receipts result JOB --rejections FILE",
     ),
     NextAction.SUBMIT_AGAIN: ActionText(
-        "submit the scans again under a new key; this job answers nothing any more",
-        "receipts submit PATH --new",
+        "This job has no valid result. Submit the scans again under a new key.", "receipts submit PATH --new"
     ),
     NextAction.SUBMIT_WANTED: ActionText(
-        "submit those canceled scans that are wanted after all; finished items stay readable",
+        "The job was canceled. Submit the scans that you still need; finished items stay readable.",
         "receipts submit PATH --new",
     ),
     NextAction.RESTORE_RELEASE: ActionText(
-        "submit the scans under a release that is approved and whole", "receipts release list"
+        "The job's release cannot be used. Submit the scans under an approved release.",
+        "receipts release list",
     ),
     NextAction.READ_INVESTIGATION: ActionText(
-        "read the owned investigation before anything is tried again", "receipts investigations list"
+        "All attempts failed. Read the investigation before you retry.", "receipts investigations list"
     ),
     NextAction.RESTORE_OBJECT: ActionText(
-        "restore the object from a backup, or withdraw the result", "receipts investigations list"
+        "The stored result is missing or damaged. Restore it from a backup, or withdraw the result.",
+        "receipts investigations list",
     ),
     NextAction.READ_RECEIPT: ActionText(
-        "read the receipt, which stays; the payload was purged after its retention", "receipts status JOB"
+        "The result was deleted after its retention time. The receipt is still available.",
+        "receipts status JOB",
     ),
-    NextAction.FOLLOW_REPLACEMENT: ActionText("read the job that replaces this one", "receipts status OTHER"),
+    NextAction.FOLLOW_REPLACEMENT: ActionText(
+        "Another job replaces this one. Read that job.", "receipts status OTHER"
+    ),
     NextAction.FOLLOW_CHILD: ActionText(
-        "read the child job, which works on what this one left", "receipts status OTHER"
+        "A child job processes the unresolved items. Read that job.", "receipts status OTHER"
     ),
-    NextAction.UPGRADE: ActionText("read it with a version that knows this reason", "receipts --version"),
+    NextAction.UPGRADE: ActionText(
+        "This version does not know the reason. Read it with a later version.", "receipts --version"
+    ),
 }
 
-Standing = Phase | DerivedPhase | TerminalClass
-Key = tuple[JobState, Standing, str]
+Shown = Phase | DerivedPhase | TerminalClass
+Key = tuple[JobState, Shown, str]
 
 
 def _lines(
-    state: JobState, standings: Iterable[Standing], *reasons: Reason | None, to: NextAction
+    state: JobState, shown: Iterable[Shown], *reasons: Reason | None, to: NextAction
 ) -> dict[Key, NextAction]:
-    return {
-        (state, standing, reason.code if reason else ""): to for standing in standings for reason in reasons
-    }
+    return {(state, phase, reason.code if reason else ""): to for phase in shown for reason in reasons}
 
 
 _FAILED_CLASSES = (
@@ -187,7 +194,7 @@ _GROUPS: tuple[dict[Key, NextAction], ...] = (
     _lines(_FAILED, [TerminalClass.TIMED_OUT], *_LIMITS_REACHED, to=NextAction.RETRY_UNRESOLVED),
     _lines(_FAILED, _FAILED_CLASSES, JOB_RETRIED, to=NextAction.FOLLOW_CHILD),
     _lines(_FAILED, _FAILED_CLASSES, RESULT_QUARANTINED, to=NextAction.RESOLVE_QUARANTINE),
-    # Endings on request, or by the queue.
+    # Expired, canceled and replaced jobs.
     _lines(_EXPIRED, [TerminalClass.EXPIRED], QUEUE_AGE_REACHED, to=NextAction.RETRY_UNRESOLVED),
     _lines(_EXPIRED, [TerminalClass.EXPIRED], JOB_RETRIED, to=NextAction.FOLLOW_CHILD),
     _lines(_CANCELED, [TerminalClass.CANCELED], CANCELED_BY_CALLER, to=NextAction.SUBMIT_WANTED),
@@ -202,7 +209,7 @@ _GROUPS: tuple[dict[Key, NextAction], ...] = (
 )
 
 NEXT_ACTIONS: Mapping[Key, NextAction] = {key: action for group in _GROUPS for key, action in group.items()}
-assert len(NEXT_ACTIONS) == sum(map(len, _GROUPS)), "a standing names one action"
+assert len(NEXT_ACTIONS) == sum(map(len, _GROUPS)), "each situation has one action"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +217,10 @@ class JobSituation:
     """What the next action depends on, as one snapshot of the ledger shows it.
 
     Attributes:
-        shown: the stored phase of an open job, or what a reading past a deadline shows instead.
+        shown: the stored phase of an open job, or what is shown instead of it past a deadline.
         reason_code: of the terminal record, "" where there is none.
-        object_fault: reason of what was last found wrong with the result object, None when nothing was.
-        retried: a child job was accepted over what this one left.
+        object_fault: what was last found wrong with the result object, None if nothing.
+        retried: a child job was accepted for its unresolved items.
     """
 
     state: JobState
@@ -236,31 +243,31 @@ _OF_PHASE: Mapping[Phase | DerivedPhase, Reason] = {
 }
 
 
-def governing_code(standing: JobSituation) -> str:
-    """Return the code of what decides about the next action: the gravest of all that holds."""
-    if standing.terminal_class is None:
-        reason = _OF_PHASE.get(standing.shown)
+def governing_code(situation: JobSituation) -> str:
+    """Return the code that decides about the next action: the most severe one that applies."""
+    if situation.terminal_class is None:
+        reason = _OF_PHASE.get(situation.shown)
         return reason.code if reason else ""
-    if standing.quarantined:
+    if situation.quarantined:
         return RESULT_QUARANTINED.code
-    if standing.state is JobState.SUCCEEDED:
-        if standing.withdrawn:
+    if situation.state is JobState.SUCCEEDED:
+        if situation.withdrawn:
             return RESULT_WITHDRAWN.code
-        if standing.purged:
+        if situation.purged:
             return RESULT_RETIRED.code
-        if standing.object_fault is not None:
-            return standing.object_fault.code
-    if standing.retried and standing.terminal_class is not TerminalClass.SUPERSEDED:
+        if situation.object_fault is not None:
+            return situation.object_fault.code
+    if situation.retried and situation.terminal_class is not TerminalClass.SUPERSEDED:
         return JOB_RETRIED.code
-    if standing.terminal_class is TerminalClass.PARTIAL:
-        left = standing.counts.get(ItemClass.UNRESOLVED, 0) + standing.counts.get(ItemClass.EXPIRED, 0)
+    if situation.terminal_class is TerminalClass.PARTIAL:
+        left = situation.counts.get(ItemClass.UNRESOLVED, 0) + situation.counts.get(ItemClass.EXPIRED, 0)
         return ITEMS_UNRESOLVED.code if left else ITEMS_REJECTED.code
-    if standing.terminal_class is TerminalClass.ATTEMPTS_EXHAUSTED:
-        return ATTEMPTS_EXHAUSTED.code  # Whatever made the tries vain: a person looks before the next one.
-    return standing.reason_code
+    if situation.terminal_class is TerminalClass.ATTEMPTS_EXHAUSTED:
+        return ATTEMPTS_EXHAUSTED.code  # Whatever the attempts failed of, a person looks first.
+    return situation.reason_code
 
 
-def next_action(standing: JobSituation) -> NextAction:
-    """Return the single safe next action; a reason that this version does not know asks for an upgrade."""
-    shown: Standing = standing.terminal_class or standing.shown
-    return NEXT_ACTIONS.get((standing.state, shown, governing_code(standing)), NextAction.UPGRADE)
+def next_action(situation: JobSituation) -> NextAction:
+    """Return the one safe next action; a reason that this version does not know asks for an upgrade."""
+    shown: Shown = situation.terminal_class or situation.shown
+    return NEXT_ACTIONS.get((situation.state, shown, governing_code(situation)), NextAction.UPGRADE)

@@ -64,7 +64,7 @@ class Pins:
 
 
 def decision_id(*, job_id: str, item_id: str, pins: Pins) -> str:
-    """Return the decision ID (D7): it names the decision, never its output.
+    """Return the decision ID: it names the decision, never its output.
 
     Two different outputs of one decision therefore meet under one ID, as a visible conflict.
     """

@@ -22,7 +22,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """One known asker; callers never choose it in a request (R012). `roles` are names of `Role`."""
+    """Who calls, never chosen in a request; `roles` are names of `Role`."""
 
     tenant: str
     caller: str
@@ -45,7 +45,7 @@ def require(
         any_of: roles of which one suffices.
         record: the row asked for, with its `tenant`; None when there is no such row.
     Raises:
-        NotFound: the record is unknown or another tenant's: the same answer (D9).
+        NotFound: the record is unknown, or belongs to another tenant; the answer is the same.
         NotAllowed: NOT_PERMITTED.v1, naming the roles that would do.
     """
     if not isinstance(record, _NothingAskedFor) and (record is None or not _own(principal, record)):

@@ -24,7 +24,7 @@ def render_receipt(document: Mapping[str, Any], *, lease_epoch: int | None = Non
 
 
 def render_consequence(document: Mapping[str, Any]) -> str:
-    """Return what a reader needs first: what was asked, what stands, what is safe to do now (R148).
+    """Return what a reader needs first: the request, its outcome, and the safe next action.
 
     Args:
         document: the customer's view.
@@ -34,19 +34,19 @@ def render_consequence(document: Mapping[str, Any]) -> str:
         (
             f"asked: {document['operation_class']} of {_count(items['requested'])} items,"
             f" {_time(document['times']['submitted_at'])}",
-            f"stands: {kept_items_text(document)}",
-            f"safe now: {action.meaning} (`{action.command}`)",
+            f"result: {kept_items_text(document)}",
+            f"next: {action.meaning} (`{action.command}`)",
         )
     )
 
 
 def kept_items_text(document: Mapping[str, Any]) -> str:
-    """Return a job's consequence in one line: its state, and what may be relied upon."""
+    """Return a job's outcome in one line: its state and its result."""
     items, result = document["items"], document["result"]
     ended = f"{document['state']} / {document['terminal_class']}"
     kept = items[ItemClass.CLASSIFIED.value] + items[ItemClass.UNCHANGED.value]
     if document["terminal_class"] is None:
-        return f"{document['state']}, {document['phase'].replace('_', ' ')}; nothing is decided yet"
+        return f"{document['state']}, {document['phase'].replace('_', ' ')}; not closed yet"
     if result is None:
         return f"{ended}; there is no result"
     worth = "the verified result" if result["verified"] else "a result that is NOT verified"
@@ -55,7 +55,7 @@ def kept_items_text(document: Mapping[str, Any]) -> str:
 
 def _operation(document: Mapping[str, Any]) -> list[str]:
     times, completion = document["times"], document["completion"]
-    cancel = "can be canceled" if document["cancel_available"] else "cannot be canceled any more"
+    cancel = "can be canceled" if document["cancel_available"] else "can no longer be canceled"
     return [
         "# operation",
         f"job {document['job_id']} / fp {_short(document['fingerprint'])} / {completion['contract']}",
@@ -89,11 +89,11 @@ def _completion(document: Mapping[str, Any]) -> list[str]:
     terms = " + ".join(_count(count) for _, count in shown)
     rest = items["requested"] - total
     lines.append(
-        f"{terms} = {_count(total)}" + (f"; {_count(rest)} still to come" if rest else ", the accepted scope")
+        f"{terms} = {_count(total)}" + (f"; {_count(rest)} not finished" if rest else ", the accepted scope")
     )
     lines += _reasons(document)
     if document["terminal_class"] is None:
-        return [*lines, "not closed: nothing is decided until it is"]
+        return [*lines, "not closed: no result is final yet"]
     return [*lines, _result(document), _closed(document)]
 
 
@@ -113,17 +113,21 @@ def _result(document: Mapping[str, Any]) -> str:
     if result is None:
         return "no result object"
     if result["purged_at"]:
-        return f"object {_short(result['digest'])} purged {_time(result['purged_at'])} after its retention"
+        return f"object {_short(result['digest'])} deleted {_time(result['purged_at'])} after its retention"
     return f"object {_short(result['digest'])} {'verified' if result['verified'] else 'NOT verified'}"
 
 
 def _closed(document: Mapping[str, Any]) -> str:
     sent = ", ".join(f"{count} {name}" for name, count in document["notifications"].items() if count)
     times = document["times"]
-    settled = f"settled {_time(times['settled_at'])}" if times["settled_at"] else "effects outstanding"
+    effects = (
+        f"all effects committed {_time(times['settled_at'])}"
+        if times["settled_at"]
+        else "effects outstanding"
+    )
     return (
         f"{document['terminal_class']}, closed {_time(times['terminal_at'])}; notification: {sent or 'none'};"
-        f" {settled}"
+        f" {effects}"
     )
 
 
@@ -140,21 +144,21 @@ def _time(text: str) -> str:
 
 
 _STOPPED = frozenset({ItemClass.CANCELLED, ItemClass.SUPERSEDED})
-_NOT_SENT_ON = "none is needed: nothing of the job was sent on but the notice of its ending"
-_SENT_ON = "none undoes what reviewers were given: they close its tasks by hand"
+_NOT_SENT_ON = "None is needed: only the notification about closing was sent."
+_SENT_ON = "Nothing undoes review tasks that already exist: reviewers close them."
 
 
 def cancellation_document(
     items: Iterable[Mapping[str, Any]], effects: Iterable[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return, for a job that was ended on request, item ids and effects by what became of each (R058, R059).
+    """Return, for a job that was canceled or replaced, its item ids and effects by what happened to them.
 
     Every item of the accepted scope is in one of `stopped`, `stands` and `unresolved`, so that the three
     add up to `requested`.
 
     Args:
         items: every item row of the closed job.
-        effects: its effect rows; uploads whose end is not known are looked up by reconciliation.
+        effects: its effect rows; uploads with an unknown end are looked up by reconciliation.
     """
     rows, followed = list(items), list(effects)
     stopped = [row["item_id"] for row in rows if row["item_class"] in _STOPPED]
@@ -180,16 +184,16 @@ def cancellation_document(
     }
 
 
-_BY_ITSELF = "the product finishes or settles it by itself"
+_BY_ITSELF = "It is finished automatically."
 _WHAT_REMAINS: Mapping[str, str] = {
-    EffectKind.RESULT_OBJECT: "an upload that may have happened is looked up; it is served to nobody",
-    EffectKind.NOTIFICATION: "the notice of this ending is sent",
-    EffectKind.REVIEW_TASKS: "review tasks are made once, as decided",
+    EffectKind.RESULT_OBJECT: "An upload with an unknown end is looked up. It is not served.",
+    EffectKind.NOTIFICATION: "The notification about closing is sent.",
+    EffectKind.REVIEW_TASKS: "Review tasks are created once, as decided.",
 }
 
 
 def compensation(effects: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return whether an action exists that undoes what was sent on; nothing here pretends to."""
+    """Return whether an action exists that undoes what was sent; none does."""
     sent = any(
         row["kind"] == EffectKind.REVIEW_TASKS and row["state"] == EffectState.COMMITTED for row in effects
     )

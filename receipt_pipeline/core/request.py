@@ -98,7 +98,7 @@ def _unless(value: Any, default: Any) -> Any:
 
 
 def differing_fields(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Return the names (never the values) in which two fingerprint documents differ (R019)."""
+    """Return the names (never the values) in which two fingerprint documents differ."""
     return sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
 
 
@@ -113,7 +113,7 @@ class JobLimits:
     cutoff_margin_s: int
 
     def queue_deadline(self, *, submitted_at: dt.datetime, cutoff: dt.datetime | None) -> dt.datetime:
-        """Return the earlier of submission + queue age and cutoff - margin (D3)."""
+        """Return the earlier of submission + queue age and cutoff - margin."""
         by_age = submitted_at + dt.timedelta(seconds=self.max_queue_age_s)
         if cutoff is None:
             return by_age

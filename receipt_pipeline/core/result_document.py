@@ -68,7 +68,7 @@ class ResultItem:
 
 @dataclass(frozen=True, slots=True)
 class ResultDocument:
-    """The whole result: the job, the identities it used (R039), and every item of its scope.
+    """The whole result: the job, the identities it used, and every item of its scope.
 
     It holds no attempt, time or processor facts: the same outcomes make the same bytes on every try.
     """

@@ -22,7 +22,7 @@ from receipt_pipeline.core.reasons import (
 )
 
 STATUS_CONTRACT = "receipt-status/v1"
-# What a sweep found under a result's key; any other word than these is no fault.
+# What a sweep found under the key of a result; any other value is no fault.
 OBJECT_FAULTS: Mapping[str, Reason] = {
     "missing": RESULT_MISSING,
     "mismatch": RESULT_MISMATCH,
@@ -35,11 +35,11 @@ class JobFacts:
     """What one snapshot of the ledger says of a job; rows as plain mappings.
 
     Attributes:
-        children: ids of jobs that work on what this one left, oldest first.
+        children: ids of jobs that retry its unresolved items, oldest first.
         supersedes: ids of jobs that this one replaces.
         reasons: how many items are not in the result, by their reason code.
         items, events: whole rows for the views of support and engineering; empty for the customer's.
-        withdrawn: a recorded decision gave the result up.
+        withdrawn: a recorded decision withdrew the result.
     """
 
     job: Mapping[str, Any]
@@ -141,14 +141,14 @@ def reason_document(code: str) -> dict[str, str] | None:
     if known is None:  # A code of a later version: say so, keep the code.
         return {
             "code": code,
-            "meaning": "a reason this version does not know",
-            "next_step": "upgrade to read it",
+            "meaning": "This version does not know the reason.",
+            "next_step": "Upgrade to read it.",
         }
     return {"code": code, "meaning": known.meaning, "next_step": known.next_step}
 
 
 def _phase(facts: JobFacts) -> Phase | DerivedPhase:
-    """Return the stored phase, or what a reading past a deadline shows instead."""
+    """Return the stored phase, or the derived one that is shown past a deadline."""
     job = facts.job
     if job["state"] == JobState.ACCEPTED and job["queue_deadline"] < facts.read_at:
         return DerivedPhase.OVERDUE
@@ -178,7 +178,7 @@ def _result(facts: JobFacts) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """Items whose counter moved without a worker's checkpoint, and why (R119)."""
+    """Items whose counter moved without a worker's checkpoint, and why."""
 
     item_class: ItemClass
     reason_code: str
@@ -203,10 +203,10 @@ def item_progress(
     delayed_for_s: float | None,
     read_at: dt.datetime,
 ) -> dict[str, Any]:
-    """Return the progress of an accepted job: its scope is fixed, so the denominator never moves (R116).
+    """Return the progress of an accepted job, whose number of items never changes.
 
     `finished` counts what workers committed at checkpoints; `adjustments` is everything else that has a
-    class, so that both together are the sum of the classes. Nothing is promised about the time to come.
+    class, so that both together are the sum of the classes. It predicts nothing.
     """
     listed = list(adjustments)
     classed = sum(counts.values())
@@ -228,11 +228,11 @@ def item_progress(
 def discovered_progress(
     *, decided: int, phase: str, total: int | None, read_at: dt.datetime
 ) -> dict[str, Any]:
-    """Return the progress of work whose scope is found on the way: a count and a phase (R117).
+    """Return the progress of work whose scope is not known yet: a count and a phase.
 
     Args:
-        total: the number of rows once the whole delivery was read, None while it is not known; then there
-            is no denominator, and no share of it is shown.
+        total: the number of rows once the whole delivery was read, None while it is not known; then no
+            share is shown.
     """
     shown: dict[str, Any] = {"scope": "discovered" if total is None else "fixed", "phase": phase}
     if total is not None:

@@ -125,8 +125,8 @@ def read_rejections(tx: LedgerTransaction, job_id: str, *, tenant: str) -> list[
 
 def _line(item_id: str, source_name: str, code: str) -> dict[str, str]:
     known = REASONS.get(code)
-    meaning = known.meaning if known else "a reason this version does not know"
-    next_step = known.next_step if known else "upgrade to read it"
+    meaning = known.meaning if known else "This version does not know the reason."
+    next_step = known.next_step if known else "Upgrade to read it."
     return dict(zip(COLUMNS, (item_id, source_name, code, meaning, next_step), strict=True))
 
 

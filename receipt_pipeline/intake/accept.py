@@ -95,7 +95,7 @@ def accept(
 ) -> Acceptance:
     """Accept one job, or answer the request as the repeat of an accepted one.
 
-    A repeat is answered from the ledger; no scan is opened for it (R086).
+    A repeat is answered from the ledger; no scan is opened for it.
 
     Args:
         document: a `receipt-job/v1` document, or the request that a door parsed strictly already.

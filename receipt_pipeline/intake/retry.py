@@ -85,7 +85,7 @@ def _unit(item: dict[str, Any]) -> dict[str, Any]:
 def preview_retry(
     intake: IntakeContext, job_id: str, *, principal: Principal, cutoff: dt.datetime | None = None
 ) -> RetryScope:
-    """Return what a retry would touch; nothing is written (R115).
+    """Return what a retry would touch; nothing is written.
 
     Raises:
         NotFound: unknown or foreign. NotAllowed: the job is open or held, nothing is left, or nothing

@@ -50,7 +50,7 @@ def test_before_the_claim_everything_stops_and_nothing_stands(ledger: Ledger) ->
     ]
     assert answer["compensating_action"] == {
         "exists": False,
-        "what": "none is needed: nothing of the job was sent on but the notice of its ending",
+        "what": "None is needed: only the notification about closing was sent.",
     }
     assert_invariants(ledger, LIMITS)
 
@@ -116,5 +116,5 @@ def test_after_the_commit_nothing_stops_and_no_action_pretends_to_undo_what_was_
     undone = compensation(all_rows(ledger, effects, job_id))
     assert undone == {
         "exists": False,
-        "what": "none undoes what reviewers were given: they close its tasks by hand",
+        "what": "Nothing undoes review tasks that already exist: reviewers close them.",
     }

@@ -154,8 +154,8 @@ def test_contract_and_codes_carry_versions_and_a_code_of_another_version_is_kept
     reason = view(ledger, job_id, Audience.CUSTOMER)["reason"]
     assert reason["code"] == "SOMETHING.NEW.v9"
     assert (reason["meaning"], reason["next_step"]) == (
-        "a reason this version does not know",
-        "upgrade to read it",
+        "This version does not know the reason.",
+        "Upgrade to read it.",
     )
 
 

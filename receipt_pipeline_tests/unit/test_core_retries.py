@@ -81,7 +81,7 @@ def test_the_rota_names_an_owner_for_every_kind() -> None:
 
 def test_an_error_says_code_place_meaning_and_facts() -> None:
     error = PipelineError(STALE_LEASE, pointer="/items/0", lease_epoch=4)
-    assert str(error) == f"LEASE.STALE_EPOCH.v1 at /items/0: {STALE_LEASE.meaning}. lease_epoch=4"
+    assert str(error) == f"LEASE.STALE_EPOCH.v1 at /items/0: {STALE_LEASE.meaning} (lease_epoch: 4)"
     document = error.as_document()
     assert document["code"] == "LEASE.STALE_EPOCH.v1"
     assert document["remedy"] == "stand_down"

@@ -27,7 +27,7 @@ succeeded, phase closed; observed 2026-11-28T14:11:40Z, checkpoint 40 s before
 12,360 + 120 + 0 = 12,480, the accepted scope
 120 x SCAN.BROKEN.v1: {broken}
 object 7afc7afc7afc verified
-partial, closed 2026-11-28T14:11:00Z; notification: 1 delivered; settled 2026-11-28T14:11:00Z"""
+partial, closed 2026-11-28T14:11:00Z; notification: 1 delivered; all effects committed 2026-11-28T14:11:00Z"""
 
 
 def facts(**given: Any) -> JobFacts:
@@ -77,8 +77,8 @@ def test_an_open_job_says_what_is_still_to_come_and_that_nothing_is_decided() ->
     known = facts(**open_row, result_digest=None, checkpoint=9_000, settled_at=None)
     text = render_receipt(status_document(replace(known, counts={ItemClass.CLASSIFIED: 9_000}, reasons={})))
     assert "checkpoint 9,000 of 12,480" in text
-    assert "9,000 + 0 + 0 = 9,000; 3,480 still to come" in text
-    assert text.endswith("not closed: nothing is decided until it is")
+    assert "9,000 + 0 + 0 = 9,000; 3,480 not finished" in text
+    assert text.endswith("not closed: no result is final yet")
 
 
 def test_an_altered_object_is_not_called_verified() -> None:
@@ -90,8 +90,8 @@ def test_an_altered_object_is_not_called_verified() -> None:
 def test_a_reader_learns_first_what_was_asked_what_stands_and_what_is_safe() -> None:
     asked, stands, safe = render_consequence(status_document(facts())).splitlines()
     assert asked == "asked: receipt-classification of 12,480 items, 2026-11-28T14:02:00Z"
-    assert stands == "stands: succeeded / partial; 12,360 of 12,480 items are in the verified result"
-    assert safe.startswith("safe now: read the result;")
+    assert stands == "result: succeeded / partial; 12,360 of 12,480 items are in the verified result"
+    assert safe.startswith("next: Read the result, then correct the scans")
     assert safe.endswith("(`receipts result JOB --rejections FILE`)")
 
 
@@ -102,7 +102,7 @@ TIMED_OUT = {"state": "failed", "terminal_class": "timed_out", "result_digest": 
 @pytest.mark.parametrize(
     ("given", "stands"),
     [
-        (WORKING, "running, retry wait; nothing is decided yet"),
+        (WORKING, "running, retry wait; not closed yet"),
         (TIMED_OUT, "failed / timed_out; there is no result"),
     ],
 )

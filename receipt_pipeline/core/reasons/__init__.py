@@ -1,4 +1,4 @@
-"""Stable, versioned reason codes: what happened, and the one thing to do next."""
+"""Stable, versioned reason codes: what happened, and what to do next."""
 
 from receipt_pipeline.core.reasons.jobs import *  # noqa: F403
 from receipt_pipeline.core.reasons.operations import *  # noqa: F403

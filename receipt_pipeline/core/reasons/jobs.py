@@ -1,4 +1,4 @@
-"""Reasons about ownership, attempts, closure, effects, the account and the doors."""
+"""Reasons about ownership, attempts, closing, effects, the report, and the instance."""
 
 from __future__ import annotations
 
@@ -8,343 +8,342 @@ from receipt_pipeline.core.reasons.registry import Remedy, declare
 STALE_LEASE = declare(
     "LEASE.STALE_EPOCH.v1",
     Remedy.STAND_DOWN,
-    "a later lease epoch owns the job",
-    "nothing; the current owner goes on",
+    "Another worker owns the job now.",
+    "Nothing to do. The current owner continues.",
 )
 NOT_CLAIMABLE = declare(
     "CLAIM.NOT_READY.v1",
     Remedy.STAND_DOWN,
-    "the job is not ready to be claimed",
-    "nothing; it is owned, waiting, or closed",
+    "The job cannot be claimed: it is owned, waiting or closed.",
+    "Nothing to do.",
 )
 WORKER_LOST = declare(
     "WORKER.LOST.v1",
     Remedy.REVIEW,
-    "the worker was lost while this item was in work",
-    "look at the scan; it may end its worker",
+    "The worker stopped while it processed this item.",
+    "Look at the scan: it may have crashed the worker.",
 )
 QUEUE_AGE_REACHED = declare(
     "QUEUE.AGE_REACHED.v1",
     Remedy.FIX_INPUT,
-    "the job waited longer than its queue deadline",
-    "submit again under a new key if the answer is still of use",
+    "The job was not started before its deadline.",
+    "If you still need it: `receipts retry JOB`.",
 )
 NO_CAPABLE_WORKER = declare(
     "WORKER.NONE_CAPABLE.v1",
     Remedy.RETRY,
-    "no live worker carries the pinned release",
-    "start a worker that carries it",
+    "No running worker supports this job's release.",
+    "Start one with `receipts up`.",
 )
 CANCELED_BY_CALLER = declare(
     "JOB.CANCELED.v1",
     Remedy.NONE,
-    "the job was canceled on request",
-    "submit again under a new key if it is wanted after all",
+    "The job was canceled on request.",
+    "If you still need it, submit it again under a new key.",
 )
 SUPERSEDED_BY_JOB = declare(
     "JOB.SUPERSEDED.v1",
     Remedy.NONE,
-    "another job replaces this one",
-    "follow the job that replaces it",
+    "Another job replaces this one.",
+    "Follow the other job.",
 )
 ATTEMPTS_EXHAUSTED = declare(
     "ATTEMPTS.EXHAUSTED.v1",
     Remedy.REVIEW,
-    "the bounded attempts are spent",
-    "read the investigation; then submit the unresolved scans under a new key",
+    "All attempts failed.",
+    "Read the investigation, then `receipts retry JOB`.",
 )
 PROCESSING_TIMEOUT = declare(
     "PROCESSING.TIMEOUT.v1",
     Remedy.REVIEW,
-    "the processing timeout overtook the job",
-    "submit the unresolved scans under a new key",
+    "The job did not finish within its processing timeout.",
+    "Retry the unresolved items: `receipts retry JOB`.",
 )
 CUTOFF_REACHED = declare(
     "CUTOFF.REACHED.v1",
     Remedy.REVIEW,
-    "the reconciliation cutoff overtook the job",
-    "submit the unresolved scans under a new key",
+    "The job did not finish before its reconciliation cutoff.",
+    "Retry the unresolved items: `receipts retry JOB`.",
 )
 ITEM_OVERTAKEN = declare(
     "ITEM.OVERTAKEN.v1",
     Remedy.REVIEW,
-    "the item was begun but not committed before the limit",
-    "submit the unresolved scans under a new key",
+    "The item was started but not finished in time.",
+    "Retry the unresolved items: `receipts retry JOB`.",
 )
 ALL_REJECTED = declare(
     "ITEMS.ALL_REJECTED.v1",
     Remedy.FIX_INPUT,
-    "every item was refused by validation",
-    "correct the scans that the receipt names and submit again",
+    "All files were rejected.",
+    "`receipts result JOB --rejections FILE` lists the reasons.",
 )
 UPLOAD_FAILED = declare(
     "UPLOAD.FAILED.v1",
     Remedy.RETRY,
-    "the result object could not be stored",
-    "it is tried again within the attempt bound; outcomes are kept",
+    "The result could not be stored.",
+    "Nothing to do. The upload is repeated until all attempts are used, and outcomes are kept.",
 )
 UPLOAD_UNKNOWN = declare(
     "UPLOAD.UNKNOWN.v1",
     Remedy.LOOK_UP,
-    "the result's upload may or may not have happened",
-    "look the object up before anything is repeated",
+    "It is not known whether the result was stored.",
+    "Run `receipts reconcile` to look it up before repeating anything.",
 )
 RESULT_MISMATCH = declare(
     "RESULT.MISMATCH.v1",
     Remedy.REVIEW,
-    "the stored result does not hash to its record",
-    "read the investigation; the object is not served",
+    "The stored result does not match its record and is not served.",
+    "Read the investigation: `receipts investigations list`.",
 )
 RESULT_MISSING = declare(
     "RESULT.MISSING.v1",
     Remedy.REVIEW,
-    "the record says succeeded but its object is gone",
-    "read the investigation; restore the object or withdraw the result",
+    "The job succeeded but its stored result is missing.",
+    "Read the investigation, then restore the result or withdraw it.",
 )
 OBJECT_UNREADABLE = declare(
     "OBJECT.UNREADABLE.v1",
     Remedy.RETRY,
-    "the object store cannot be read now; whether the object is there is not known",
-    "check the store's disk and permissions, then repeat",
+    "The object store cannot be read. It is not known whether the object exists.",
+    "Check the disk and permissions of the store, then repeat.",
 )
 RESULT_QUARANTINED = declare(
     "RESULT.QUARANTINED.v1",
     Remedy.REVIEW,
-    "divergent outputs of this job are kept and none is served",
-    "resolve the investigation with keep <digest> or withdraw",
+    "The job has different outputs. All are kept and none is served.",
+    "Resolve the investigation: keep one digest or withdraw the result.",
 )
 QUARANTINE_DIGEST_UNKNOWN = declare(
     "QUARANTINE.DIGEST_UNKNOWN.v1",
     Remedy.FIX_INPUT,
-    "no open quarantine of the job lists this digest",
-    "name one of the digests that the investigation's evidence lists",
+    "No open quarantine of the job has this digest.",
+    "Name one of the digests in the evidence of the investigation.",
 )
 QUARANTINE_NOT_HELD = declare(
     "QUARANTINE.OUTPUT_NOT_HELD.v1",
     Remedy.REVIEW,
-    "the output to keep is known by its digest only, or is not what the ledger committed",
-    "keep the digest that the ledger committed, or withdraw and submit the scans again",
+    "The output to keep is not stored here, or is not the committed one.",
+    "Keep the digest that the ledger committed, or withdraw the result and submit the scans again.",
 )
 RESULT_WITHDRAWN = declare(
     "RESULT.WITHDRAWN.v1",
     Remedy.NONE,
-    "the result was withdrawn by a recorded decision",
-    "submit the scans again under a new key",
+    "The result was withdrawn by a recorded decision.",
+    "Submit the scans again under a new key.",
 )
 RESULT_NOT_READY = declare(
     "RESULT.NOT_READY.v1",
     Remedy.RETRY,
-    "the job has no result yet: accepted is not decided",
-    "ask again after the job is terminal",
+    "The job has no result yet.",
+    "Wait until the job is closed: `receipts status JOB`.",
 )
 RESULT_NONE = declare(
     "RESULT.NONE.v1",
     Remedy.NONE,
-    "the job closed without a result object",
-    "read its terminal class and reason",
+    "The job closed without a result.",
+    "Read its terminal class and reason: `receipts status JOB`.",
 )
 RESULT_RETIRED = declare(
     "RESULT.RETENTION_PASSED.v1",
     Remedy.NONE,
-    "the result was purged after its retention",
-    "the completion receipt stays; submit again if the payload is needed",
+    "The result was deleted after its retention time.",
+    "The receipt is still available. If you need the data, submit the scans again.",
 )
 SCAN_RETIRED = declare(
     "SCAN.RETENTION_PASSED.v1",
     Remedy.NONE,
-    "a scan that no job needs any more was removed",
-    "nothing; hand the scan in again if it is wanted",
+    "A scan that no job needs was deleted.",
+    "If you still need it, submit the scan again.",
 )
 STATE_REFUSES = declare(
     "STATE.REFUSES.v1",
     Remedy.NONE,
-    "the job's state does not permit this",
-    "see `receipts status` for the safe next action",
+    "The state of the job does not allow this.",
+    "`receipts status JOB` shows the safe next action.",
 )
 
 # Effects and delivery.
 NOTIFICATION_DROPPED = declare(
     "NOTIFICATION.DROPPED.v1",
     Remedy.LOOK_UP,
-    "the notification was lost on its way",
-    "nothing; the consumer reconciles from the ledger",
+    "The notification was lost.",
+    "Nothing to do. The consumer reads the ledger.",
 )
 NOTIFICATION_FAILED = declare(
     "NOTIFICATION.FAILED.v1",
     Remedy.RETRY,
-    "the channel refused the notification",
-    "it is tried again within its bound",
+    "The channel refused the notification.",
+    "Nothing to do. It is sent again until all delivery attempts are used.",
 )
 NOTIFICATION_UNKNOWN = declare(
     "NOTIFICATION.UNKNOWN.v1",
     Remedy.LOOK_UP,
-    "a notification may or may not have arrived and its channel gives no answer",
-    "ask the receiver by the message id and record the answer; it is never sent again blindly",
+    "It is not known whether a notification arrived, and its channel cannot be asked.",
+    "Ask the receiver for the message id and record the answer. It is never sent again without that.",
 )
 EVENT_CONFLICT = declare(
     "EVENT.CONFLICT.v1",
     Remedy.REVIEW,
-    "a delivery carries another result than the ledger's",
-    "read the quarantine of the job",
+    "A delivery names a different result than the ledger.",
+    "Read the quarantine of the job.",
 )
 EVENT_LATE = declare(
     "EVENT.LATE.v1",
     Remedy.NONE,
-    "an event arrived after the job had moved on",
-    "nothing; state comes from the ledger, never from an event",
+    "An event arrived after the state of the job had changed.",
+    "Nothing to do. The ledger decides, not the event.",
 )
 
-# Investigations and the account.
+# Investigations and the report.
 INVESTIGATION_UNKNOWN_OWNER = declare(
     "INVESTIGATION.OWNER_INACTIVE.v1",
     Remedy.FIX_INPUT,
-    "the owner is not an active principal",
-    "name an active principal",
+    "The owner is not an active principal.",
+    "Name an active principal.",
 )
 INVESTIGATION_CLOSED = declare(
     "INVESTIGATION.CLOSED.v1",
     Remedy.NONE,
-    "the investigation is already resolved",
-    "nothing; its resolution stands",
+    "The investigation is already resolved.",
+    "Nothing to do. Its resolution remains valid.",
 )
 TERMINAL_MISSING = declare(
     "TERMINAL.MISSING.v1",
     Remedy.REVIEW,
-    "the job is past its own deadlines, or held, and has no terminal record",
-    "read the job's attempts and holds; `receipts reconcile` closes what can be closed",
+    "The job is on hold or past its deadlines and has no terminal record.",
+    "Read its attempts and holds. `receipts reconcile` closes what can be closed.",
 )
 TERMINAL_CONFLICT = declare(
     "TERMINAL.CONFLICT.v1",
     Remedy.REVIEW,
-    "the job's row and its journal do not tell of one terminal record",
-    "compare row and events; restore the ledger from its backup where it was edited",
+    "The job's row and its events do not agree on one terminal record.",
+    "Compare row and events. If the ledger was edited, restore it from a backup.",
 )
 ITEMS_UNBALANCED = declare(
     "ITEMS.UNBALANCED.v1",
     Remedy.REVIEW,
-    "the item classes do not sum to the accepted scope or contradict the terminal class",
-    "compare the items with the accepted event; restore the ledger where it was edited",
+    "The items of the job do not add up to its accepted scope, or contradict its terminal class.",
+    "Compare the items with the accepted event. If the ledger was edited, restore it from a backup.",
 )
 ATTEMPTS_BEYOND_BUDGET = declare(
     "ATTEMPTS.BEYOND_BUDGET.v1",
     Remedy.REVIEW,
-    "a job was tried more often than its bounds allow",
-    "read its attempts; find out who claims it outside the product",
+    "The job had more attempts than its limits allow.",
+    "Read its attempts and find out who claims it outside of this product.",
 )
 EFFECT_GAP = declare(
     "EFFECT.GAP.v1",
     Remedy.LOOK_UP,
-    "an effect is missing, overdue, or not in the ledger",
-    "look the effect up where it would be; it settles once it is recorded",
+    "An effect is missing, overdue, or not in the ledger.",
+    "Look up the effect at its receiver. The gap closes once the effect is recorded.",
 )
 OBJECT_UNEXPLAINED = declare(
     "OBJECT.UNEXPLAINED.v1",
     Remedy.REVIEW,
-    "a stored object is named by nothing in the ledger",
-    "find out who wrote it; resolve the investigation to keep it, or remove the object",
+    "No record in the ledger names this stored object.",
+    "Find out who wrote it. Resolve the investigation to keep it, or delete the object.",
 )
 REPORT_UNREADABLE = declare(
     "REPORT.UNREADABLE.v1",
     Remedy.RETRY,
-    "the published report cannot be opened",
-    "it is set aside and rebuilt from the ledger by the next publication",
+    "The published report cannot be opened.",
+    "Nothing to do. The next publication sets it aside and builds a new one from the ledger.",
 )
 REPORT_REBUILT = declare(
     "REPORT.REBUILT.v1",
     Remedy.REVIEW,
-    "export or report were damaged, changed by somebody, or of another ledger",
-    "it is kept in set-aside/ and all was read anew from the ledger; look what happened to the file",
+    "The report was damaged, changed by hand, or belonged to another ledger. It was rebuilt from the ledger.",
+    "Find out what happened to the old file: it is kept in set-aside/.",
 )
 REPORT_BUSY = declare(
     "REPORT.BUSY.v1",
     Remedy.RETRY,
-    "another publication of the report is still at work",
-    "wait for it and repeat; the published report stays readable",
+    "Another publication of the report is running.",
+    "Wait for it and repeat. The published report stays readable.",
 )
 REPORT_SEVERAL_TENANTS = declare(
     "REPORT.SEVERAL_TENANTS.v1",
     Remedy.NONE,
-    "the published account covers other tenants as well",
-    "ask without --published: that account is of your tenant alone",
+    "The published report also covers other tenants.",
+    "Repeat without --published for the report of your tenant alone.",
 )
 REPORT_SQL = declare(
     "REPORT.SQL.v1",
     Remedy.FIX_INPUT,
-    "the query was refused by DuckDB",
-    "correct the query; the report is read-only",
+    "DuckDB refused the query.",
+    "Correct the query. The report is read-only.",
 )
 
-# Doors and infrastructure.
+# Access, settings and infrastructure.
 NOT_FOUND = declare(
     "NOT_FOUND.v1",
     Remedy.FIX_INPUT,
-    "no such thing for you",
-    "check the id and the tenant you act for",
+    "Not found, or not visible to this tenant.",
+    "Check the id and the tenant.",
 )
 NOT_PERMITTED = declare(
     "NOT_PERMITTED.v1",
     Remedy.FIX_INPUT,
-    "your role does not permit this",
-    "ask a principal with the named role",
+    "Your role does not allow this.",
+    "Ask a caller with the named role.",
 )
 SETTING_INVALID = declare(
     "SETTING.INVALID.v1",
     Remedy.FIX_INPUT,
-    "a setting cannot be used",
-    "correct the named variable",
+    "A setting is invalid.",
+    "Correct the named variable.",
 )
 DRILLS_DISABLED = declare(
     "DRILL.DISABLED.v1",
     Remedy.FIX_INPUT,
-    "a failure plan was given but drills are not enabled here",
-    "run it through `receipts drill`, never against a home that serves",
+    "A failure plan was given, but drills are not enabled here.",
+    "Use `receipts drill`. Never run a failure plan on an instance that serves.",
 )
 LEDGER_UNAVAILABLE = declare(
     "LEDGER.UNAVAILABLE.v1",
     Remedy.RETRY,
-    "the ledger cannot be reached or stays locked; nothing was written",
-    "check the database and repeat the command",
+    "The ledger cannot be reached or stays locked. Nothing was written.",
+    "Check the database and repeat the command.",
 )
 LEDGER_NEWER = declare(
     "LEDGER.NEWER.v1",
     Remedy.STAND_DOWN,
-    "the ledger was made by a later version of this product; nothing was changed",
-    "install the version that made the ledger, or name another RECEIPTS_HOME",
+    "The ledger belongs to a later version of this product. Nothing was changed.",
+    "Install that version, or name another RECEIPTS_HOME.",
 )
 LEDGER_LOST = declare(
     "LEDGER.LOST.v1",
     Remedy.LOOK_UP,
-    "the ledger has no record at all, while scans, results or answers of earlier jobs stand in this home",
-    "restore the ledger from its backup; or begin deliberately without it: `receipts afresh --yes` sets"
-    " what stands there aside",
+    "The ledger is empty, but this data directory has scans, results or answers of earlier jobs.",
+    "Restore the ledger from a backup, or move the data directory away and start with an empty one.",
 )
 LEDGER_IN_USE = declare(
     "LEDGER.IN_USE.v1",
     Remedy.STAND_DOWN,
-    "the ledger has records, so this home is not begun anew; nothing was moved",
-    "go on with it, or name another RECEIPTS_HOME",
+    "The ledger has records, so this data directory was not replaced. Nothing was moved.",
+    "Continue with it, or name another RECEIPTS_HOME.",
 )
 LEDGER_OUTCOME_UNKNOWN = declare(
     "LEDGER.OUTCOME_UNKNOWN.v1",
     Remedy.RETRY,
-    "the connection to the ledger was lost while it committed; whether this was written is not known",
-    "repeat the command: what was written is found again and nothing is done twice",
+    "The connection to the ledger was lost during a commit. It is not known whether this was written.",
+    "Please repeat the command: what was written is found again and nothing is done twice.",
 )
 HOME_SERVED = declare(
     "HOME.SERVED.v1",
     Remedy.NONE,
-    "another process already serves this home",
-    "use the running one, or another RECEIPTS_HOME",
+    "Another process already serves this data directory.",
+    "Use the running instance, or another RECEIPTS_HOME.",
 )
 SERVER_SILENT = declare(
     "SERVER.SILENT.v1",
     Remedy.RETRY,
-    "the web server or daemon did not come up in time",
-    "read the logs in the home's dagster folder and start again",
+    "The web server or the daemon did not start in time.",
+    "Read the logs in the dagster folder of the data directory and start again.",
 )
 DRILL_FAILED_HERE = declare(
     "DRILL.FAILED_HERE.v1",
     Remedy.RETRY,
-    "a drill made this point fail",
-    "nothing; it is part of the drill",
+    "A drill made this point fail.",
+    "Nothing to do. It is part of the drill.",
 )

@@ -1,4 +1,4 @@
-"""What a reason is, and the one register of reasons."""
+"""What a reason is, and the register of all reasons."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Remedy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason: stable code, remedy, meaning, and the next step in the reader's words."""
+    """A stable code, what callers may do, what happened, and what to do next; both texts are sentences."""
 
     code: str
     remedy: Remedy

@@ -1,107 +1,107 @@
-"""Reasons about what a closed or held job left, who may repair it, and repairs that are refused."""
+"""Reasons about unresolved items, refused repairs and expired authority."""
 
 from __future__ import annotations
 
 from receipt_pipeline.core.reasons.registry import Remedy, declare
 
-# What a job left.
+# Rejected and unresolved items.
 ITEMS_REJECTED = declare(
     "ITEMS.REJECTED.v1",
     Remedy.FIX_INPUT,
-    "some items were refused by validation, the others have their outcome",
-    "take the rejection list with `receipts result JOB --rejections FILE` and submit those scans corrected",
+    "Some items were rejected. All others are in the result.",
+    "`receipts result JOB --rejections FILE` lists them. Submit the corrected scans.",
 )
 ITEMS_UNRESOLVED = declare(
     "ITEMS.UNRESOLVED.v1",
     Remedy.REVIEW,
-    "some items came to no outcome, the others have theirs",
-    "look at `receipts retry JOB --unresolved --preview`; finished items are not touched",
+    "Some items are unresolved. All others are in the result.",
+    "Preview a retry with `receipts retry JOB --preview`. Finished items are not touched.",
 )
 JOB_RETRIED = declare(
     "JOB.RETRIED.v1",
     Remedy.NONE,
-    "a child job works on what this job left without an outcome",
-    "follow the child job that the status names",
+    "A child job processes the unresolved items of this job.",
+    "Follow the child job named in the status.",
 )
 
-# Repairs that are refused.
+# Refused repairs.
 RETRY_JOB_OPEN = declare(
     "RETRY.JOB_OPEN.v1",
     Remedy.STAND_DOWN,
-    "the job is still open, so nothing of it may be worked on beside it",
-    "see `receipts status` for the safe next action",
+    "The job is still open, so its items cannot be retried.",
+    "`receipts status JOB` shows the safe next action.",
 )
 RETRY_NOTHING_LEFT = declare(
     "RETRY.NOTHING_LEFT.v1",
     Remedy.NONE,
-    "no item of the job is left without an outcome",
-    "read the result; submit corrected scans as a new job",
+    "The job has no unresolved items.",
+    "Read the result. Submit corrected scans as a new job.",
 )
 RETRY_INPUT_GONE = declare(
     "RETRY.INPUT_GONE.v1",
     Remedy.FIX_INPUT,
-    "the stored scans of the items left are gone or altered, so the same input cannot be read again",
-    "submit these scans again under a new key",
+    "Stored scans of the unresolved items are missing or changed, so the same input cannot be read again.",
+    "Submit these scans again under a new key.",
 )
 SUPERSEDE_ITSELF = declare(
     "SUPERSEDE.ITSELF.v1",
     Remedy.FIX_INPUT,
-    "a job cannot be replaced by itself, or by a job that was given up or was replaced by it",
-    "name a job that is open or has succeeded, or a manifest",
+    "A job cannot replace itself, and an abandoned or replaced job cannot replace another.",
+    "Name a job that is open or has succeeded, or a manifest.",
 )
 FACT_STANDS = declare(
     "INVESTIGATION.FACT_STANDS.v1",
     Remedy.LOOK_UP,
-    "what the investigation asks about is still so, and a word does not change it",
-    "do its allowed repair, then `receipts reconcile`; a result that is lost is given up with --withdraw",
+    "The problem under investigation still exists, and a note does not change that.",
+    "Do the allowed repair, then `receipts reconcile`. Withdraw a lost result with --withdraw.",
 )
 TASK_DONE = declare(
     "TASK.DONE.v1",
     Remedy.NONE,
-    "the review task is closed already",
-    "nothing; see `receipts tasks list --all`",
+    "The review task is already closed.",
+    "Nothing to do. `receipts tasks list --all` shows closed tasks.",
 )
 RELEASE_LAST_LIVE = declare(
     "RELEASE.LAST_LIVE.v1",
     Remedy.FIX_INPUT,
-    "it is the last release that is not retired; without it nothing can be accepted",
-    "approve another first, or repeat with --force",
+    "This is the last release that is not retired. Without it, nothing can be accepted.",
+    "Approve another release first, or repeat with --force.",
 )
 RELEASE_WORSE = declare(
     "RELEASE.WORSE.v1",
     Remedy.REVIEW,
-    "its evaluation on record says that it is worse than the approved release beyond noise",
-    "look at its evaluation page, or repeat with --despite and the reason, which is recorded",
+    "Its recorded evaluation is significantly worse than that of the approved release.",
+    "Look at its evaluation page, or repeat with --despite and a reason, which is recorded.",
 )
 EVALUATION_NO_SET = declare(
     "EVALUATION.NO_SET.v1",
     Remedy.FIX_INPUT,
-    "no folder of labelled scans is set, or it holds none",
-    "set RECEIPTS_EVALUATION_SET to a folder of scans with their truth files",
+    "No folder of labeled scans is set, or the folder is empty.",
+    "Set RECEIPTS_EVALUATION_SET to a folder of scans with their truth files.",
 )
 EVALUATION_ALTERED = declare(
     "EVALUATION.ALTERED.v1",
     Remedy.RETRY,
-    "the kept evaluation is not the one that was recorded",
-    "evaluate the release again",
+    "The stored evaluation is not the one that was recorded.",
+    "Evaluate the release again.",
 )
 REPORT_NONE = declare(
     "REPORT.NONE.v1",
     Remedy.RETRY,
-    "no report has been published in this home yet",
-    "publish one with `receipts report`",
+    "No report has been published yet.",
+    "Publish one with `receipts report`.",
 )
 
 # Authority.
 AUTHORITY_EXPIRED = declare(
     "AUTHORITY.EXPIRED.v1",
     Remedy.FIX_INPUT,
-    "the grant under which the caller acts has expired",
-    "have it renewed with `receipts grants give`",
+    "The caller's grant has expired.",
+    "Renew it with `receipts grants give`.",
 )
 AUTHORITY_REVOKED = declare(
     "AUTHORITY.REVOKED.v1",
     Remedy.REVIEW,
-    "the caller's grant was revoked",
-    "ask an operator; accepted work keeps its scope and its decisions go to review",
+    "The caller's grant was revoked.",
+    "Ask an operator. Accepted work keeps its scope, and its decisions go to review.",
 )

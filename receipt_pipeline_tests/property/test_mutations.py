@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from receipt_pipeline_tests.chaos.oracle.records import INVARIANTS
+from receipt_pipeline_tests.chaos.oracle.invariants import INVARIANTS
 from receipt_pipeline_tests.chaos.simulate import process_database
 from receipt_pipeline_tests.chaos.simulator.seed import simulate_seed
 from receipt_pipeline_tests.property.mutations import MUTATIONS, Mutation, installed

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from receipt_pipeline_tests.chaos.oracle.records import INVARIANTS
+from receipt_pipeline_tests.chaos.oracle.invariants import INVARIANTS
 from receipt_pipeline_tests.chaos.simulate import log_text, process_database, shrink, simulate
 from receipt_pipeline_tests.chaos.simulator.actors import add_actors, cancel, order
 from receipt_pipeline_tests.chaos.simulator.faults import FAULTS_AT, Fault, FaultSource, Place

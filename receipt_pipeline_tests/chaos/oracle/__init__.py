@@ -1,1 +1,1 @@
-"""The invariants over plain rows, written without product queries."""
+"""The one independent oracle: invariants over plain rows, written without product queries."""

@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.effects.results import read_result
 from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
+from receipt_pipeline.objects.store import RESULTS_PREFIX
+from receipt_pipeline_tests.chaos.oracle.evidence import TABLES, LedgerRows, Row
 from receipt_pipeline_tests.chaos.simulator.fakes import MemoryChannel, MemoryObjects
 from receipt_pipeline_tests.chaos.simulator.faults import Fault
 from receipt_pipeline_tests.chaos.simulator.ledger import Change, Dump
-from receipt_pipeline_tests.chaos.simulator.script import SimulatedChain
+from receipt_pipeline_tests.chaos.simulator.script import LIMITS, SimulatedChain
 
 if TYPE_CHECKING:
     from receipt_pipeline_tests.chaos.simulator.harness import Harness
 
-Row = dict[str, Any]
-EVIDENT = (
-    "jobs",
-    "items",
-    "attempts",
-    "events",
-    "effects",
-    "outbox",
-    "deliveries",
-    "consumed",
-    "review_tasks",
-    "quarantine",
-    "investigations",
-    "refused_writes",
-    "tombstones",
-    "waves",
-)
 
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence(LedgerRows):
     """The evidence of one seed; times are microseconds, JSON columns are parsed.
 
     Attributes:
-        of_job: rows of every table by job id, in order.
         scans: the scans that callers submitted, by hex digest.
         outputs_changed: whether the model ever gave another output than the scan's own.
         served: per job what `read_result` answers: its digest, or the code with which it refuses.
@@ -51,8 +34,6 @@ class Evidence:
         defects: what went wrong on the way, each line beginning with the invariant that it breaks.
     """
 
-    rows: dict[str, list[Row]]
-    of_job: dict[str, dict[str, list[Row]]]
     changes: list[Change]
     objects: MemoryObjects
     channel: MemoryChannel
@@ -65,16 +46,6 @@ class Evidence:
     before: Dump
     after: Dump
     defects: list[str]
-    now_us: int
-
-    @property
-    def jobs(self) -> list[Row]:
-        """Return every job's row."""
-        return self.rows["jobs"]
-
-    def of(self, table: str, job_id: str) -> list[Row]:
-        """Return a job's rows of one table, in order."""
-        return self.of_job[table].get(job_id, [])
 
     def journal_of(self, job_ids: Collection[str | None]) -> list[str]:
         """Return the journal of these jobs as lines."""
@@ -82,23 +53,28 @@ class Evidence:
         for row in self.rows["events"]:
             if row["job_id"] in job_ids:
                 epoch = "" if row["lease_epoch"] is None else f" epoch {row['lease_epoch']}"
-                told = f"{row['job_id']} {row['kind']}{epoch} {json.dumps(row['data'])}"
-                lines.append(f"journal {row['seq']}: {told}")
+                text = f"{row['job_id']} {row['kind']}{epoch} {json.dumps(row['data'])}"
+                lines.append(f"journal {row['seq']}: {text}")
         return lines
 
 
 def collect(harness: Harness, *, before: Dump, after: Dump) -> Evidence:
     """Read everything that a harness left."""
-    rows = {table: [_read(row) for row in harness.database.rows(table)] for table in EVIDENT}
-    of_job: dict[str, dict[str, list[Row]]] = {table: defaultdict(list) for table in EVIDENT}
-    for table, listed in rows.items():
-        for row in listed:
-            of_job[table][row.get("job_id", "")].append(row)
+    rows: dict[str, list[Row]] = {
+        table: [_parsed(row) for row in harness.database.rows(table)] for table in TABLES
+    }
     changes = harness.database.changes()
     assert len(changes) >= len(rows["jobs"]), "nothing watches the ledger"
     return Evidence(
         rows=rows,
-        of_job=of_job,
+        limits=LIMITS,
+        now=(harness.clock.now() - EPOCH) // MICROSECOND,
+        second=1_000_000,
+        stored={
+            key: digest_of_bytes(data)
+            for key, (data, _) in harness.objects.stored.items()
+            if key.startswith(RESULTS_PREFIX)
+        },
         changes=changes,
         objects=harness.objects,
         channel=harness.channel,
@@ -111,7 +87,6 @@ def collect(harness: Harness, *, before: Dump, after: Dump) -> Evidence:
         before=before,
         after=after,
         defects=harness.defects,
-        now_us=(harness.clock.now() - EPOCH) // MICROSECOND,
     )
 
 
@@ -126,7 +101,7 @@ def _served(harness: Harness, job: Row) -> str:
 JSON_COLUMNS = frozenset({"data", "evidence", "digests", "payload", "reasons"})
 
 
-def _read(row: Row) -> Row:
+def _parsed(row: Row) -> Row:
     return {
         name: json.loads(value) if name in JSON_COLUMNS and isinstance(value, str) else value
         for name, value in row.items()

@@ -165,7 +165,7 @@ class Harness:
     def outside(self, place: Place, what: str) -> Fault | None:
         """Apply a fault to what an actor is about to do, and let others run first."""
         if self.ledger.inside and place in OUTWARD:
-            self.defects.append(f"no_outside_call_in_a_transaction: {what}")
+            self.defects.append(f"no_external_call_in_a_transaction: {what}")
         actor = self.scheduler.current
         if actor is None:
             return None

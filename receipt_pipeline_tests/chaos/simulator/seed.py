@@ -13,7 +13,8 @@ from receipt_pipeline.ledger.jobs.quarantine import open_quarantines
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
 from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
 from receipt_pipeline.worker.dispatch import dispatch_waves
-from receipt_pipeline_tests.chaos.oracle.records import Violation, find_violations
+from receipt_pipeline_tests.chaos.oracle.evidence import Violation, find_violations
+from receipt_pipeline_tests.chaos.oracle.invariants import INVARIANTS
 from receipt_pipeline_tests.chaos.simulator.actors import (
     add_actors,
     consume_all,
@@ -94,7 +95,7 @@ def installed_plan(harness: Harness) -> Iterator[None]:
 
 def report(harness: Harness, evidence: Evidence) -> SeedReport:
     """Check every invariant and return the report of the seed."""
-    violations = tuple(find_violations(evidence))
+    violations = tuple(find_violations(evidence, INVARIANTS))
     log = list(harness.log)
     if violations:
         log += evidence.journal_of({violation.job_id for violation in violations})

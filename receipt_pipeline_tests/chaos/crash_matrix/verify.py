@@ -1,10 +1,8 @@
-"""Judges how a cell of the crash matrix ended: by rows, objects and files, after reconciling twice."""
+"""Verifies how a cell of the crash matrix ended: rows, objects and files, after reconciling twice."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,63 +11,46 @@ from sqlalchemy import select
 from receipt_pipeline.app import analyst, maintenance
 from receipt_pipeline.app.context import AppContext
 from receipt_pipeline.core.canonical import digest_of
-from receipt_pipeline.core.effects import EffectKind, EffectState
-from receipt_pipeline.core.lifecycle import HELD_PHASES, TERMINAL_STATES, JobState
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.ledger.effects.outbox import DELIVERED, DUE
-from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.investigations import OPEN, is_owned, list_investigations
-from receipt_pipeline.ledger.jobs.waves import open_waves
-from receipt_pipeline.ledger.schema.effects import (
-    consumed,
-    deliveries,
-    effects,
-    investigations,
-    outbox,
-    review_tasks,
-)
-from receipt_pipeline.ledger.schema.jobs import attempts, items, jobs, metadata
+from receipt_pipeline.ledger.schema.effects import review_tasks
+from receipt_pipeline.ledger.schema.jobs import items, jobs, metadata
 from receipt_pipeline.objects.store import RESULTS_PREFIX
 from receipt_pipeline.reconciliation.compare import compare
 from receipt_pipeline_tests.chaos.crash_matrix.cells import Verdict
+from receipt_pipeline_tests.chaos.oracle.evidence import LedgerRows, find_violations, read_ledger
+from receipt_pipeline_tests.chaos.oracle.invariants import ALWAYS, AT_REST
+from receipt_pipeline_tests.chaos.oracle.records import every_job_ends_or_is_owned, is_owned
 
 OUTCOMES_FOLDER = "outcomes"
-# A live installation beats here, whatever happens to its jobs.
-_BEATING = frozenset({"workers"})
-# What a person may read about a job without its outcome having changed.
+# A running instance renews its row here, whatever happens to its jobs.
+_HEARTBEAT_TABLES = frozenset({"workers"})
+# The columns that make up the outcome of a job.
 _OUTCOME_COLUMNS = ("state", "terminal_class", "reason_code", "result_digest", "result_key", "terminal_at")
 
 
 def is_finished(services: AppContext) -> bool:
-    """Tell whether every job is closed or owned, every wave closed, and no message or task is due."""
-    with services.ledger.reading() as tx:
-        rows = tx.rows(select(jobs.c.job_id, jobs.c.state, jobs.c.phase))
-        if not rows or any(not _at_rest(tx, services, row) for row in rows):
-            return False
-        if open_waves(tx) or tx.row(select(outbox.c.message_id).where(outbox.c.state == DUE)) is not None:
-            return False
-    return not maintenance.jobs_with_unfinished_effects(services, [str(row["job_id"]) for row in rows])
+    """Return whether every job is closed or owned, every wave closed, and no message or task is due."""
+    found = _read(services)
+    if not found.jobs or any(find_violations(found, (every_job_ends_or_is_owned,))):
+        return False
+    if any(row["state"] != "closed" for row in found.rows["waves"]):
+        return False
+    if any(row["state"] == DUE for row in found.rows["outbox"]):
+        return False
+    return not maintenance.jobs_with_unfinished_effects(services, [str(row["job_id"]) for row in found.jobs])
 
 
-def _at_rest(tx: LedgerTransaction, services: AppContext, job: Mapping[str, Any]) -> bool:
-    if job["state"] in TERMINAL_STATES:
-        return True
-    return job["phase"] in HELD_PHASES and bool(_owned_investigations(tx, services, str(job["job_id"])))
-
-
-def _owned_investigations(
-    tx: LedgerTransaction, services: AppContext, job_id: str | None
-) -> list[dict[str, Any]]:
-    """Return the job's open questions that have an active owner, a deadline ahead and a repair."""
-    now, principals = tx.now(), services.settings.limits.staffing.principals
-    return [
-        row
-        for row in list_investigations(tx, only_open=True)
-        if row["job_id"] == job_id and is_owned(row, now=now, principals=principals) and row["allowed_repair"]
-    ]
+def _read(services: AppContext, *, with_objects: bool = False) -> LedgerRows:
+    stored = {}
+    for entry in services.store.listing(RESULTS_PREFIX) if with_objects else ():
+        known = services.store.digest(entry.key)
+        stored[entry.key] = known[0] if known else ""
+    return read_ledger(services.ledger, services.settings.limits, stored=stored)
 
 
 def note_outcomes(services: AppContext, folder: Path) -> None:
-    """Note what is settled by now, so that the verify sees whether it was changed later."""
+    """Record the outcomes so far, so that `verify` sees whether they were changed later."""
     noted = folder / OUTCOMES_FOLDER
     noted.mkdir(exist_ok=True)
     path = noted / f"{len(list(noted.iterdir())):03d}.json"
@@ -96,25 +77,23 @@ def _outcomes(services: AppContext) -> dict[str, Any]:
 
 
 def verify(services: AppContext, folder: Path) -> dict[str, Any]:
-    """Reconcile twice, look at everything, and return verdict, faults and what became of the jobs."""
+    """Reconcile twice and check everything; returns verdict, faults and a line about the jobs."""
     maintenance.reconcile_everything(services)
     first = _dump(services)
     maintenance.reconcile_everything(services)
     second = _dump(services)
+    found = _read(services, with_objects=True)
     faults = [
         f"a second reconciliation changed {name}" for name in sorted(first) if first[name] != second[name]
     ]
-    faults += _running(services)
-    faults += _disagreements(services)
-    faults += _second_effects(services)
-    faults += _unverified(services)
+    faults += [str(violation) for violation in find_violations(found, (*ALWAYS, *AT_REST))]
+    faults += _disagreements(services, found)
+    faults += _unmatched_notifications(services, found)
     faults += _changed_outcomes(services, folder)
     faults += _unbalanced_report(services)
-    with services.ledger.reading() as tx:
-        questions = tx.rows(select(investigations).where(investigations.c.state == OPEN))
-        ending = _ending(tx)
-    verdict = Verdict.BROKEN if faults else Verdict.OWNED if questions else Verdict.CONVERGED
-    return {"verdict": verdict.value, "faults": faults, "ending": ending}
+    owned = any(row["state"] == "open" for row in found.rows["investigations"])
+    verdict = Verdict.BROKEN if faults else Verdict.OWNED if owned else Verdict.CONVERGED
+    return {"verdict": verdict.value, "faults": faults, "ending": _ending(found)}
 
 
 def _dump(services: AppContext) -> dict[str, str]:
@@ -125,88 +104,40 @@ def _dump(services: AppContext) -> dict[str, str]:
                 sorted(json.dumps(row, default=str, sort_keys=True) for row in tx.rows(select(table)))
             )
             for table in metadata.sorted_tables
-            if table.name not in _BEATING
+            if table.name not in _HEARTBEAT_TABLES
         }
     stored = sorted(entry.key for entry in services.store.listing(RESULTS_PREFIX))
     sent = sorted(str(path) for path in services.settings.outbox.rglob("*.json"))
     return tables | {"the objects": digest_of(stored), "the outbox folder": digest_of(sent)}
 
 
-def _running(services: AppContext) -> list[str]:
-    """Name what still runs, or waits, without an owned question (R156, R157)."""
-    with services.ledger.reading() as tx:
-        rows = tx.rows(select(jobs).order_by(jobs.c.job_id))
-        faults = [
-            f"{row['job_id']} is still {row['state']}/{row['phase']} and nobody owns it"
-            for row in rows
-            if not _at_rest(tx, services, row)
-        ]
-        faults += [f"wave {row['wave_id']} is still open" for row in open_waves(tx)]
-        loose = tx.rows(select(attempts.c.job_id).where(attempts.c.closed_at.is_(None)))
-    return faults + [f"an attempt of {row['job_id']} was never closed" for row in loose]
-
-
-def _disagreements(services: AppContext) -> list[str]:
-    """Name every finding of the comparison that no owned question answers for."""
+def _disagreements(services: AppContext, found: LedgerRows) -> list[str]:
+    """Return every finding of the product's own comparison for which no investigation is owned."""
     comparison = compare(services.reconciler)
-    found = [(f"object {fault.object_key}: {fault.outcome}", fault.job_id) for fault in comparison.faults]
-    found += [
+    findings = [(f"object {fault.object_key}: {fault.outcome}", fault.job_id) for fault in comparison.faults]
+    findings += [
         (f"{name} {row.get('fault', '')}".strip(), row.get("job_id"))
         for name, finding in comparison.findings.items()
         for row in finding.rows
     ]
-    with services.ledger.reading() as tx:
-        return [
-            f"{what} ({job_id or 'no job'})"
-            for what, job_id in found
-            if not _owned_investigations(tx, services, job_id)
-        ]
-
-
-def _second_effects(services: AppContext) -> list[str]:
-    """Name consequences that happened twice, or that nothing explains."""
-    with services.ledger.reading() as tx:
-        acted = Counter(tx.execute(select(consumed.c.job_id).where(consumed.c.outcome == "acted")).scalars())
-        delivered = set(
-            tx.execute(select(deliveries.c.reference).where(deliveries.c.outcome == DELIVERED)).scalars()
-        )
-        uploads = tx.rows(select(effects).where(effects.c.kind == EffectKind.RESULT_OBJECT))
-    faults = [f"the consumer acted {count} times on {job_id}" for job_id, count in acted.items() if count > 1]
-    root = services.settings.outbox
-    sent = {path.relative_to(root).as_posix() for path in root.glob("*/notifications/*.json")}
-    faults += [f"notification {name} has no delivery" for name in sorted(sent - delivered)]
-    faults += [f"delivery {name} has no notification" for name in sorted(delivered - sent)]
-    committed = Counter(row["job_id"] for row in uploads if row["state"] == EffectState.COMMITTED)
-    faults += [f"{job_id} has {count} results" for job_id, count in committed.items() if count > 1]
-    # A late worker's object stands under its own key, given up and never served: that is no second result.
-    explained = {
-        row["idempotency_key"]
-        for row in uploads
-        if row["state"] in (EffectState.COMMITTED, EffectState.ABANDONED, EffectState.FAILED)
-    }
-    stored = {entry.key for entry in services.store.listing(RESULTS_PREFIX)}
-    return faults + [f"object {key} has no settled upload" for key in sorted(stored - explained)]
-
-
-def _unverified(services: AppContext) -> list[str]:
-    """Name successes whose object is not there with the recorded bytes, unless a question owns that."""
-    with services.ledger.reading() as tx:
-        succeeded = tx.rows(
-            select(jobs).where(jobs.c.state == JobState.SUCCEEDED).where(jobs.c.result_purged_at.is_(None))
-        )
-        asked = {
-            str(row["job_id"]): bool(_owned_investigations(tx, services, row["job_id"])) for row in succeeded
-        }
     return [
-        f"{row['job_id']} succeeded without a verified object"
-        for row in succeeded
-        if services.store.digest(row["result_key"]) != (row["result_digest"], row["result_size_bytes"])
-        and not asked[str(row["job_id"])]
+        f"{what} ({job_id or 'no job'})"
+        for what, job_id in findings
+        if not any(is_owned(found, row) for row in found.of("investigations", job_id or ""))
     ]
 
 
+def _unmatched_notifications(services: AppContext, found: LedgerRows) -> list[str]:
+    """Return notification files without a delivery, and deliveries without a file."""
+    delivered = {row["reference"] for row in found.rows["deliveries"] if row["outcome"] == DELIVERED}
+    root = services.settings.outbox
+    sent = {path.relative_to(root).as_posix() for path in root.glob("*/notifications/*.json")}
+    faults = [f"notification {name} has no delivery" for name in sorted(sent - delivered)]
+    return faults + [f"delivery {name} has no notification" for name in sorted(delivered - sent)]
+
+
 def _changed_outcomes(services: AppContext, folder: Path) -> list[str]:
-    """Name settled outcomes that are not what they were when they were settled (R158)."""
+    """Return outcomes that changed after they were recorded."""
     now = json.loads(json.dumps(_outcomes(services), default=str))
     faults = []
     for path in sorted((folder / OUTCOMES_FOLDER).glob("*.json")):
@@ -215,12 +146,12 @@ def _changed_outcomes(services: AppContext, folder: Path) -> list[str]:
             changed = [name for name in ("job", "items") if before[name] != after.get(name)]
             if not set(before["tasks"]) <= set(after.get("tasks", [])):
                 changed.append("tasks")
-            faults += [f"the settled {name} of {job_id} changed" for name in changed]
+            faults += [f"the recorded {name} of {job_id} changed" for name in changed]
     return sorted(set(faults))
 
 
 def _unbalanced_report(services: AppContext) -> list[str]:
-    """Name what keeps the account from balancing: accepted = terminal + owned."""
+    """Return why the account is not balanced: accepted = terminal + owned."""
     report = analyst.read_report(services, services.principal(), cutoff=None, published=False)
     counted = report["terminal"] + report["in_flight"] + report["unresolved"]
     faults = []
@@ -233,17 +164,11 @@ def _unbalanced_report(services: AppContext) -> list[str]:
     return faults
 
 
-def _ending(tx: LedgerTransaction) -> str:
-    """Say in one line what became of the jobs."""
-    told = []
-    for row in tx.rows(select(jobs).order_by(jobs.c.submitted_at)):
-        tried = tx.rows(
-            select(attempts.c.outcome)
-            .where(attempts.c.job_id == row["job_id"])
-            .order_by(attempts.c.lease_epoch)
-        )
-        stands = f"{row['state']}/{row['terminal_class'] or row['phase']}"
-        told.append(" → ".join([*(str(entry["outcome"]) for entry in tried), stands]))
-    asked = tx.rows(select(investigations.c.kind).where(investigations.c.state == OPEN))
-    told += [f"owned: {row['kind']}" for row in asked]
-    return "; ".join(told) or "no job"
+def _ending(found: LedgerRows) -> str:
+    """Return in one line how the attempts and the jobs ended."""
+    endings = []
+    for job in sorted(found.jobs, key=lambda row: row["submitted_at"]):
+        outcomes = [str(row["outcome"]) for row in found.of("attempts", job["job_id"])]
+        endings.append(" → ".join([*outcomes, f"{job['state']}/{job['terminal_class'] or job['phase']}"]))
+    endings += [f"owned: {row['kind']}" for row in found.rows["investigations"] if row["state"] == "open"]
+    return "; ".join(endings) or "no job"

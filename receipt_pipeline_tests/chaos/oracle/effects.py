@@ -53,6 +53,9 @@ def settled_jobs_have_their_required_effects(found: LedgerRows) -> Broken:
             yield job["job_id"], f"{job['state']}, missing {missing}, settled at {job['settled_at']}"
 
 
+# When nothing is due any more.
+
+
 def one_action_per_decision(found: LedgerRows) -> Broken:
     """The consumer acts once per success: one task per decision, and none for anything else."""
     for job in found.jobs:
@@ -68,9 +71,6 @@ def one_action_per_decision(found: LedgerRows) -> Broken:
         states = [row["state"] for row in found.of("effects", job_id) if row["kind"] == "review_tasks"]
         if tasks != (decisions if states == ["committed"] else []):
             yield job_id, f"{len(tasks)} tasks of {len(decisions)} decisions, the effect is {states}"
-
-
-# When nothing is due any more.
 
 
 def every_message_is_final(found: LedgerRows) -> Broken:
@@ -186,9 +186,12 @@ EFFECT_INVARIANTS = (
     a_job_has_one_publication,
     terminal_record_has_intents,
     settled_jobs_have_their_required_effects,
-    one_action_per_decision,
 )
-EFFECT_INVARIANTS_AT_REST = (every_message_is_final, missing_required_effects_are_owned)
+EFFECT_INVARIANTS_AT_REST = (
+    one_action_per_decision,
+    every_message_is_final,
+    missing_required_effects_are_owned,
+)
 EFFECT_INVARIANTS_OF_WRITES = (
     effects_follow_their_transition_table,
     terminal_record_and_intents_are_one_transaction,

@@ -45,6 +45,7 @@ class LedgerRows:
         rows: rows by table, in the order of their keys.
         now: the ledger's time, in the unit of the time columns.
         second: one second in that unit.
+        clock_step: how far the clock may move inside one transaction, in that unit.
         stored: digest by key of every object below `results/`.
         by_job: rows by table and job id; filled from `rows`.
     """
@@ -53,6 +54,7 @@ class LedgerRows:
     limits: Limits
     now: Any
     second: Any
+    clock_step: Any = 0
     stored: Mapping[str, str] = field(default_factory=lambda: NO_OBJECTS)
     by_job: dict[str, dict[str, list[Row]]] = field(init=False, repr=False, compare=False)
 
@@ -99,8 +101,9 @@ def read_ledger(
             if job_id is not None:
                 query = query.where(table.c.job_id == job_id if "job_id" in table.c else sa.false())
             rows[name] = list(tx.rows(query))
+        second = dt.timedelta(seconds=1)
         return LedgerRows(
-            rows=rows, limits=limits, now=tx.now(), second=dt.timedelta(seconds=1), stored=stored
+            rows=rows, limits=limits, now=tx.now(), second=second, clock_step=second, stored=stored
         )
 
 

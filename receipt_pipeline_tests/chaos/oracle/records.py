@@ -21,11 +21,12 @@ def one_terminal_record_per_job(found: LedgerRows) -> Broken:
         if len(terminal) != (job["state"] in TERMINAL_STATES):
             yield job["job_id"], f"{len(terminal)} terminal events of a job that is {job['state']}"
         elif terminal:
-            event = {
-                name: terminal[0]["data"].get(name) for name in ("state", "terminal_class", "result_digest")
-            }
-            if event != {name: job[name] for name in event} or terminal[0]["at"] != job["terminal_at"]:
+            event = terminal[0]["data"]
+            names = ("state", "terminal_class", "result_digest")
+            if {name: event.get(name) for name in names} != {name: job[name] for name in names}:
                 yield job["job_id"], f"the journal has {event}"
+            if not job["terminal_at"] <= terminal[0]["at"] <= job["terminal_at"] + found.clock_step:
+                yield job["job_id"], f"closed at {job['terminal_at']}, in the journal at {terminal[0]['at']}"
 
 
 def items_sum_to_the_accepted_scope(found: LedgerRows) -> Broken:

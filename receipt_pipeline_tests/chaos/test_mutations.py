@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from receipt_pipeline_tests.chaos.mutations import MUTATIONS, Mutation, installed
 from receipt_pipeline_tests.chaos.oracle.invariants import INVARIANTS
 from receipt_pipeline_tests.chaos.simulate import process_database
 from receipt_pipeline_tests.chaos.simulator.seed import simulate_seed
-from receipt_pipeline_tests.property.mutations import MUTATIONS, Mutation, installed
 from receipt_pipeline_tests.suite_results import PROJECT
 
 FURTHER_SEEDS = 24

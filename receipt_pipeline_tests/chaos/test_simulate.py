@@ -13,13 +13,13 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from receipt_pipeline_tests.chaos.mutations import MUTATIONS, installed
 from receipt_pipeline_tests.chaos.oracle.invariants import INVARIANTS
 from receipt_pipeline_tests.chaos.simulate import log_text, process_database, shrink, simulate
 from receipt_pipeline_tests.chaos.simulator.actors import add_actors, cancel, order
 from receipt_pipeline_tests.chaos.simulator.faults import FAULTS_AT, Fault, FaultSource, Place
 from receipt_pipeline_tests.chaos.simulator.harness import Harness
 from receipt_pipeline_tests.chaos.simulator.seed import finish, installed_plan, simulate_seed
-from receipt_pipeline_tests.property.mutations import MUTATIONS, installed
 from receipt_pipeline_tests.suite_results import PROJECT
 
 SEEDS = range(500, 508)

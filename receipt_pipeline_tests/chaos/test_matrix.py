@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psutil
 import pytest
+import sqlalchemy as sa
 
-from receipt_pipeline_tests.chaos.crash_matrix.cells import CellFault, cells_of
-from receipt_pipeline_tests.chaos.crash_matrix.instances import SqliteLedgers
+from receipt_pipeline_tests.chaos.crash_matrix.cells import Cell, CellFault, cells_of
+from receipt_pipeline_tests.chaos.crash_matrix.instances import CellLedgers, PostgresLedgers, SqliteLedgers
 from receipt_pipeline_tests.chaos.matrix import run_cells
-from receipt_pipeline_tests.crash.matrix_stage import Lines, ledgers_for, play
+from receipt_pipeline_tests.postgres_server import PostgresServer
 
 # Claim, checkpoint, external call, domain commit with its outbox rows and the terminal record, the
 # outbox's own write, and the consumer's.
@@ -29,23 +31,46 @@ OTHERS = (
     ("intent", CellFault.ERROR),
     ("investigate", CellFault.KILL_AFTER),
 )
+TAKEOVER = ("takeover", CellFault.DUPLICATE_DELIVERY)
 INTERRUPTED_S_MAX = 60.0
 SAFE = {"converged", "owned"}
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def lines(request: pytest.FixtureRequest) -> Lines:
-    """The lines of kills, thefts and two reconcilers at once, on each ledger."""
-    takeover = ("takeover", CellFault.DUPLICATE_DELIVERY)
-    return play((*KILLS, *THEFTS, takeover), ledgers_for(request.param, request))
+Lines = Mapping[tuple[str, str], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def further_lines(request: pytest.FixtureRequest) -> Lines:
+def sqlite_lines() -> Lines:
+    """The lines of every chosen cell on SQLite."""
+    return play((*KILLS, *THEFTS, TAKEOVER, *CANCELLATIONS, *OTHERS), SqliteLedgers())
+
+
+@pytest.fixture(scope="module")
+def postgres_lines(postgres_server: PostgresServer) -> Lines:
+    """The lines of kills, thefts and two reconcilers at a time on PostgreSQL."""
+    return play((*KILLS, *THEFTS, TAKEOVER), PostgresLedgers(sa.make_url(postgres_server.address)))
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def lines(request: pytest.FixtureRequest) -> Lines:
+    """The lines of the cells that are played on each ledger."""
+    found: Lines = request.getfixturevalue(f"{request.param}_lines")
+    return found
+
+
+@pytest.fixture
+def further_lines(sqlite_lines: Lines) -> Lines:
     """The lines of cancellations and other faults, on SQLite."""
-    return play((*CANCELLATIONS, *OTHERS), ledgers_for("sqlite", request))
+    return sqlite_lines
+
+
+def play(chosen: Sequence[tuple[str, CellFault]], ledgers: CellLedgers) -> Lines:
+    """Play the cells and return their lines by boundary and fault."""
+    cells = [Cell(boundary, fault, ledgers.name) for boundary, fault in chosen]
+    lines = run_cells(cells, ledgers, progress=lambda line, done, total: None)
+    return {(line["boundary"], line["fault"]): line for line in lines}
 
 
 def ending(lines: Lines, boundary: str, fault: CellFault) -> tuple[str, str]:
@@ -65,7 +90,7 @@ def test_a_kill_right_before_or_after_a_durable_boundary_leaves_one_effect_ledge
 
 @pytest.mark.requirement("R153")
 @pytest.mark.parametrize(("boundary", "fault"), THEFTS)
-def test_a_stolen_lease_leaves_the_outcome_to_who_holds_it(
+def test_a_stolen_lease_leaves_the_outcome_to_the_holder(
     lines: Lines, boundary: str, fault: CellFault
 ) -> None:
     verdict, detail = ending(lines, boundary, fault)
@@ -92,7 +117,7 @@ def test_every_other_scenario_ends_balanced_or_owned(
 
 
 @pytest.mark.requirement("R159")
-def test_an_acceptance_that_nobody_was_told_of_is_worked_all_the_same(further_lines: Lines) -> None:
+def test_an_accepted_job_is_processed_though_its_caller_got_no_answer(further_lines: Lines) -> None:
     assert ending(further_lines, "accept", CellFault.KILL_AFTER) == (
         "converged",
         "committed → succeeded/complete",
@@ -112,22 +137,22 @@ def test_a_cancellation_that_races_a_claim_closes_the_job_once(further_lines: Li
 
 
 @pytest.mark.requirement("R098", "R159")
-def test_two_reconcilers_at_once_take_a_lost_job_over_once(lines: Lines) -> None:
+def test_two_reconcilers_at_a_time_take_a_lost_job_over_once(lines: Lines) -> None:
     verdict, detail = ending(lines, "takeover", CellFault.DUPLICATE_DELIVERY)
     assert (verdict, detail) == ("converged", "lost → committed → succeeded/complete")
 
 
-def test_a_worker_that_stands_still_is_ended_by_its_own_watchdog(further_lines: Lines) -> None:
+def test_a_stalled_worker_is_ended_by_its_own_watchdog(further_lines: Lines) -> None:
     verdict, detail = ending(further_lines, "read_back", CellFault.STALL)
     assert (verdict, detail) == ("converged", "ended by its watchdog; lost → committed → succeeded/complete")
 
 
-def test_a_lost_object_is_an_owned_question_however_often_its_finder_dies(further_lines: Lines) -> None:
+def test_a_lost_object_has_an_owned_investigation_though_its_finder_dies(further_lines: Lines) -> None:
     verdict, detail = ending(further_lines, "investigate", CellFault.KILL_AFTER)
     assert (verdict, detail) == ("owned", "committed → succeeded/complete; owned: missing_object")
 
 
-def test_who_interrupts_the_matrix_waits_for_nothing_and_leaves_no_process() -> None:
+def test_an_interrupted_matrix_ends_immediately_and_leaves_no_process() -> None:
     interrupted: list[float] = []
 
     def interrupt(line: dict[str, Any], done: int, of: int) -> None:

@@ -75,14 +75,14 @@ def _read_one(path: str) -> int:
 def _served(scans: Sequence[Path], *, manifests: int) -> tuple[float, dict[str, object]]:
     """Drop the scans as batch manifests into a served, empty home; return seconds and the account."""
     from receipt_pipeline.app.context import open_app
-    from receipt_pipeline.runtime.supervisor import hosted
+    from receipt_pipeline.runtime.supervisor import running_instance
     from receipt_pipeline.settings import read_settings
 
     with tempfile.TemporaryDirectory(prefix="receipts-bench-") as folder:
         home = read_settings({**os.environ, "RECEIPTS_HOME": f"{folder}/home"})
         services = open_app(home)
         try:
-            with hosted(home):
+            with running_instance(home):
                 _drop(scans, home.inbox / home.tenant, manifests=manifests)
                 rows = _await_all(services, len(scans))
                 first = min(row["submitted_at"] for row in rows)

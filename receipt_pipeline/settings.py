@@ -24,7 +24,13 @@ from pydantic import (
     ValidationError,
     create_model,
 )
-from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -188,6 +194,18 @@ class Settings(BaseSettings):
     evaluation_set: Path | None = None
     stage: RolloutStage = Field(RolloutStage.TRUTH, validation_alias="RECEIPTS_ROLLOUT")
     rollout_cohort: Annotated[frozenset[Name], NoDecode, BeforeValidator(_names)] = frozenset()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read nothing but what `read_settings` passes; the environment may not be that of this process."""
+        return (init_settings,)
 
     @property
     def drills_enabled(self) -> bool:

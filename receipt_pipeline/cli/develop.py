@@ -10,7 +10,6 @@ import typer
 from receipt_pipeline.cli.output import JSON, Exit, print_json, print_table, reports_errors, stderr, stdout
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.reasons import FIELD_INVALID
-from receipt_pipeline.settings import read_settings
 
 FOUR_JOBS = "four-jobs"
 LEASE_THEFT = "lease-theft"
@@ -42,10 +41,10 @@ def _play(story: str, *, as_json: bool) -> dict[str, Any]:
     if story == LEASE_THEFT:
         from receipt_pipeline.drill.lease_theft import run_lease_theft
 
-        return run_lease_theft(read_settings(), tell=stderr.print if as_json else stdout.print)
+        return run_lease_theft(show=stderr.print if as_json else stdout.print)
     from receipt_pipeline.defs.local_runner import run_drill_here
 
-    return run_drill_here(read_settings())
+    return run_drill_here()
 
 
 @reports_errors

@@ -1,9 +1,11 @@
-"""`receipts up` and `receipts demo`: the web UI and the daemon of this home."""
+"""`receipts up` and `receipts demo`: the web UI and the daemon."""
 
 from __future__ import annotations
 
+import os
 import signal
 import time
+from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -11,25 +13,23 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from receipt_pipeline.app import analyst, maintenance, submitter
-from receipt_pipeline.app.context import AppContext
+from receipt_pipeline.app.context import AppContext, open_app
 from receipt_pipeline.app.setup import drop_samples
 from receipt_pipeline.cli.output import Exit, open_session, reports_errors, stderr, stdout
 from receipt_pipeline.cli.report import show_report
-from receipt_pipeline.core.errors import NotAllowed, PipelineError
+from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
-from receipt_pipeline.core.reasons import HOME_SERVED, RUN_FAILED, RUN_UNFINISHED
-from receipt_pipeline.runtime.serving import is_served
+from receipt_pipeline.core.reasons import RUN_UNFINISHED
+from receipt_pipeline.drill.sandbox import sandbox
+from receipt_pipeline.settings import Settings, read_settings
 
 if TYPE_CHECKING:
-    from receipt_pipeline.runtime.supervisor import Hosted
+    from receipt_pipeline.runtime.supervisor import Supervisor
 
 DEFAULT_PORT = 3333
 DEMO_WAIT_S = 600.0
 POLL_S = 1.0
-_LAUNCH = """mutation($job: String!) { launchRun(executionParams: {selector: {
-  repositoryLocationName: "receipts", repositoryName: "__repository__", jobName: $job}, runConfigData: {}})
-  { __typename ... on LaunchRunSuccess { run { runId } } } }"""
-_RUN = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
+ACCOUNTING = "accounting"
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -39,84 +39,99 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 @reports_errors
 def up(
     port: int = typer.Option(
-        DEFAULT_PORT, min=0, max=65_535, help="Of the web UI on 127.0.0.1; 0: a free one."
+        DEFAULT_PORT, min=0, max=65_535, help="Port of the web UI (0 picks a free port)."
     ),
 ) -> None:
-    """Serve the web UI and the daemon until Ctrl-C."""
-    from receipt_pipeline.runtime.supervisor import hosted
+    """Run the web UI and the daemon until Ctrl-C."""
+    from receipt_pipeline.defs.client import launch_job
+    from receipt_pipeline.runtime.supervisor import running_instance
 
     opened, _ = open_session()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with hosted(opened.settings, port=port or None) as served:
+        with running_instance(opened.settings, port=port or None) as supervisor:
+            inbox = opened.settings.inbox / opened.settings.tenant
             stdout.print(
-                f"web UI: {served.address}   drop manifests into {opened.settings.inbox}", highlight=False
+                f"Web UI: {supervisor.address}. Drop manifests into {inbox}, "
+                f"single scans into {inbox / 'loose'}.",
+                highlight=False,
+                soft_wrap=True,
             )
+            try:
+                launch_job(supervisor.port, ACCOUNTING)  # The schedule's first run may be 15 minutes away.
+            except PipelineError as error:
+                stderr.print(f"The first accounting run was not launched: {error}", highlight=False)
             while True:
-                served.keep_running()
+                supervisor.keep_running()
                 time.sleep(POLL_S)
     except KeyboardInterrupt:
-        stdout.print("stopped; what was accepted goes on at the next start", highlight=False)
+        stdout.print("Stopped. Accepted jobs continue when you start again.", highlight=False)
 
 
 @reports_errors
 def demo() -> Exit:
-    """Run the samples through the real daemon, then print the account and stop everything."""
-    from receipt_pipeline.runtime.supervisor import hosted
+    """Run the samples through the real daemon in a temporary data directory and print the account."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    with sandbox(os.environ) as environment:
+        return run_demo(read_settings(environment), environment)
 
-    opened, _ = open_session()
-    if is_served(opened.settings):
-        raise NotAllowed(HOME_SERVED, home=str(opened.settings.home))
-    stderr.print("starting web server and daemon ...", highlight=False)
-    with hosted(opened.settings) as served:
-        stderr.print(f"web UI: {served.address}", highlight=False)
-        answer = drop_samples(opened.settings)
-        job_ids = _await_accepted(opened, answer, served)
-        _await_terminal(opened, job_ids, served)
-        _run_accounting(served)
-        document = analyst.read_report(opened, opened.principal(), cutoff=None, published=True)
-        failed = maintenance.failed_checks(opened)
-    for status in (submitter.read_status(opened, opened.principal(), job_id) for job_id in job_ids):
+
+def run_demo(settings: Settings, environment: Mapping[str, str]) -> Exit:
+    """Process the samples in this instance, print the account and stop everything.
+
+    Args:
+        environment: what the processes of the instance inherit.
+    """
+    from receipt_pipeline.defs.client import launch_job, wait_for_run
+    from receipt_pipeline.runtime.supervisor import running_instance
+
+    app = open_app(settings)
+    stderr.print("Starting the web server and the daemon ...", highlight=False)
+    with running_instance(settings, environ=environment) as supervisor:
+        stderr.print(f"Web UI: {supervisor.address}", highlight=False)
+        key = drop_samples(app.settings)
+        job_ids = _await_accepted(app, key, supervisor)
+        _await_terminal(app, job_ids, supervisor)
+        stderr.print("Publishing the account ...", highlight=False)
+        run_id = launch_job(supervisor.port, ACCOUNTING)
+        wait_for_run(
+            supervisor.port, run_id, job=ACCOUNTING, wait_s=DEMO_WAIT_S, on_poll=supervisor.keep_running
+        )
+        document = analyst.read_report(app, app.principal(), published=True)
+        failed = maintenance.failed_checks(app)
+    for status in _statuses(app, job_ids):
         items = ", ".join(f"{count} {name}" for name, count in status["items"].items() if count)
         stdout.print(
             f"{status['job_id']}: {status['state']}/{status['terminal_class']} ({items})", highlight=False
         )
-    stdout.print(
-        f"asset checks: {'all passed' if not failed else 'failed: ' + ', '.join(failed)}", highlight=False
-    )
-    stdout.print(f"report: {opened.settings.report / 'report.duckdb'}", highlight=False)
+    stdout.print(f"Checks: {'all passed' if not failed else 'failed: ' + ', '.join(failed)}", highlight=False)
     show_report(document)
+    app.close()
     return Exit.DONE if document["gate"] == "pass" and not failed else Exit.BAD_NEWS
 
 
-def _await_accepted(opened: AppContext, key: str, served: Hosted) -> list[str]:
+def _await_accepted(app: AppContext, key: str, supervisor: Supervisor) -> list[str]:
     """Return the samples' job ids once the submissions sensor accepted the dropped manifest."""
     end = time.monotonic() + DEMO_WAIT_S
     while time.monotonic() < end:
-        found = [
-            row["job_id"]
-            for row in submitter.list_jobs(opened, opened.principal())
-            if row["idempotency_key"] == key
-        ]
-        if found and not maintenance.has_waiting_manifests(opened):
+        rows = submitter.list_jobs(app, app.principal())
+        found = [row["job_id"] for row in rows if row["idempotency_key"] == key]
+        if found and not maintenance.has_waiting_manifests(app):
             return found
-        served.keep_running()
+        supervisor.keep_running()
         time.sleep(POLL_S)
     raise _unfinished("the submissions sensor", manifest=key)
 
 
-def _await_terminal(opened: AppContext, job_ids: list[str], served: Hosted) -> None:
-    """Show progress until every job is terminal and its effects are settled."""
+def _await_terminal(app: AppContext, job_ids: list[str], supervisor: Supervisor) -> None:
+    """Show progress until every job is terminal and its required effects are committed."""
     end = time.monotonic() + DEMO_WAIT_S
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=stderr) as progress:
-        total = sum(
-            submitter.read_status(opened, opened.principal(), job_id)["items"]["requested"]
-            for job_id in job_ids
-        )
+        total = sum(status["items"]["requested"] for status in _statuses(app, job_ids))
         bar = progress.add_task("scans", total=total)
         while time.monotonic() < end:
-            statuses = [submitter.read_status(opened, opened.principal(), job_id) for job_id in job_ids]
+            statuses = _statuses(app, job_ids)
             done = sum(
                 status["items"]["requested"]
                 if status["state"] in TERMINAL_STATES
@@ -124,39 +139,25 @@ def _await_terminal(opened: AppContext, job_ids: list[str], served: Hosted) -> N
                 for status in statuses
             )
             progress.update(bar, completed=done)
-            if all(
-                s["state"] in TERMINAL_STATES for s in statuses
-            ) and not maintenance.jobs_with_unfinished_effects(opened, job_ids):
+            is_closed = all(status["state"] in TERMINAL_STATES for status in statuses)
+            if is_closed and not maintenance.jobs_with_unfinished_effects(app, job_ids):
                 return
-            served.keep_running()
+            supervisor.keep_running()
             time.sleep(POLL_S)
-    standing = {
-        job_id: submitter.read_status(opened, opened.principal(), job_id)["state"] for job_id in job_ids
-    }
-    raise _unfinished("the samples to be classified and their effects", jobs=standing)
+    states = {status["job_id"]: status["state"] for status in _statuses(app, job_ids)}
+    raise _unfinished("the samples and their effects", jobs=states)
 
 
-def _run_accounting(served: Hosted) -> None:
-    """Launch the accounting run through the daemon and wait for it."""
-    from receipt_pipeline.runtime.supervisor import ask
-
-    launched: dict[str, Any] = ask(served.port, _LAUNCH, {"job": "accounting"})["launchRun"]
-    if launched["__typename"] != "LaunchRunSuccess":
-        raise PipelineError(RUN_FAILED, job="accounting", answer=launched["__typename"])
-    run_id = launched["run"]["runId"]
-    end = time.monotonic() + DEMO_WAIT_S
-    stderr.print("publishing the account ...", highlight=False)
-    while time.monotonic() < end:
-        status = ask(served.port, _RUN, {"id": run_id})["runOrError"].get("status")
-        if status == "SUCCESS":
-            return
-        if status in ("FAILURE", "CANCELED"):
-            raise PipelineError(RUN_FAILED, job="accounting", run=run_id, status=status)
-        served.keep_running()
-        time.sleep(POLL_S)
-    raise _unfinished("the accounting run", job="accounting", run=run_id)
+def _statuses(app: AppContext, job_ids: list[str]) -> list[dict[str, Any]]:
+    return [submitter.read_status(app, app.principal(), job_id) for job_id in job_ids]
 
 
 def _unfinished(waited_for: str, **facts: Any) -> PipelineError:
-    """Return the error of a wait that ended while the services answer: for what, and which run or jobs."""
+    """Return the error of a wait that took too long, with the run or jobs that it waited for."""
     return PipelineError(RUN_UNFINISHED, waited_for=waited_for, waited_s=DEMO_WAIT_S, **facts)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("up")(up)
+    app.command("demo")(demo)

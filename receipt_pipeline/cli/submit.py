@@ -143,10 +143,10 @@ def wait_until_finished(
     Where no daemon serves this instance, the real sensors are evaluated here and every wave runs in
     a child process; ending this command ends the children, and no accepted job is lost.
     """
-    from receipt_pipeline.defs.local_runner import Rounds
+    from receipt_pipeline.defs.local_runner import LocalRunner
 
     wanted = list(dict.fromkeys(job_ids))
-    runner = None if is_served(context.settings) else Rounds.for_home(context.settings)
+    runner = None if is_served(context.settings) else LocalRunner.prepare(context.settings)
     shown = ""
     try:
         while True:
@@ -161,13 +161,13 @@ def wait_until_finished(
             if still_open and all(status["phase"] in ON_HOLD for status in still_open):
                 return statuses
             if not still_open and not maintenance.jobs_with_unfinished_effects(context, wanted):
-                busy = runner is not None and runner.busy
+                busy = runner is not None and runner.is_busy
                 if not busy:
                     return statuses
             time.sleep(POLL_S)
     finally:
         if runner is not None:
-            runner.end()
+            runner.stop()
 
 
 def _progress(statuses: list[dict[str, Any]]) -> str:

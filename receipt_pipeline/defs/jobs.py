@@ -59,7 +59,7 @@ def four_job_drill(context: dg.OpExecutionContext, services: ReceiptServices) ->
     """Run the drill in a throw-away home; red when its verdict is not `pass`."""
     from receipt_pipeline.defs.local_runner import run_drill_here
 
-    answer = run_drill_here(services.settings())
+    answer = run_drill_here()
     context.add_output_metadata(
         {
             "verdict": answer["verdict"],

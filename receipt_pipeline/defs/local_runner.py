@@ -1,6 +1,5 @@
 """Run sensors and waves without a daemon."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -31,16 +30,16 @@ def install_plan_of_environment() -> bool:
     return install_from(settings.drill_plan, enabled=settings.drills_enabled, silence=stop_all)
 
 
-def run_drill_here(settings: Settings) -> dict[str, Any]:
-    """Run the four-job drill in a throw-away home, through the real sensors and wave runs."""
+def run_drill_here() -> dict[str, Any]:
+    """Run the four-job drill in a sandbox, through the real sensors and wave runs."""
     from receipt_pipeline.drill.four_jobs import run_drill
 
-    return run_drill(settings, rounds_for=Rounds.for_home)
+    return run_drill(runner_for=LocalRunner.prepare)
 
 
 @dataclass(slots=True)
-class Rounds:
-    """Ticks the sensors of one home and runs its waves, as a daemon would, from this process.
+class LocalRunner:
+    """Evaluates the sensors of one instance and runs its waves from this process, as a daemon would.
 
     `plan` is the failure plan of the next wave's child; used once.
     """
@@ -51,12 +50,12 @@ class Rounds:
     plan: str = ""
 
     @classmethod
-    def for_home(cls, settings: Settings, environment: Mapping[str, str] | None = None) -> "Rounds":
-        """Prepare the Dagster home and return rounds over it."""
-        return cls(settings, {**prepare_dagster_home(settings), **(environment or {})})
+    def prepare(cls, settings: Settings, environ: Mapping[str, str] | None = None) -> "LocalRunner":
+        """Prepare Dagster's storage and return the runner; `environ` is by default that of this process."""
+        return cls(settings, prepare_dagster_home(settings, environ))
 
     def tick(self, *, launch: bool = True) -> None:
-        """Evaluate every sensor once, start the waves that dispatch asks for, reap ended children."""
+        """Evaluate every sensor once, start the requested waves, close those of failed children."""
         quiet = (reconcile_sensor, deliveries_sensor)
         full = (submissions_sensor, reconcile_sensor, dispatch_sensor, deliveries_sensor)
         for make in full if launch else quiet:
@@ -70,15 +69,12 @@ class Rounds:
         return ReceiptServices(environment=dict(self.environment))
 
     def _launch(self, run_key: str | None, wave_id: str) -> None:
-        """Start a wave's child once per run key, as many at once as the home has slots.
-
-        A wave that finds no slot is handed out again by the next tick.
-        """
+        """Start the child of a wave, once per run key, while a slot is free; the next tick asks again."""
         assert run_key is not None
         running = sum(1 for child in self.children.values() if child.poll() is None)
         if run_key in self.children or running >= self.settings.limits.work.wave_slots:
             return
-        env = {**os.environ, **self.environment}
+        env = {**self.environment}
         if self.plan:
             env |= {"RECEIPTS_DRILLS": "enabled", "RECEIPTS_DRILL_PLAN": self.plan}
             self.plan = ""
@@ -92,18 +88,18 @@ class Rounds:
             )
 
     def reap(self) -> None:
-        """Close the wave of every child that ended badly, as the run-failure sensor would."""
+        """Close the wave of every child that failed, as the run-failure sensor would."""
         for run_key, child in self.children.items():
             if child.poll() not in (None, 0):
                 maintenance.close_wave(self._services().open(), run_key.rpartition(":")[0])
 
     @property
-    def busy(self) -> bool:
-        """Tell whether a child still runs."""
+    def is_busy(self) -> bool:
+        """Return whether a child still runs."""
         return any(child.poll() is None for child in self.children.values())
 
-    def end(self) -> None:
-        """End every child that still runs."""
+    def stop(self) -> None:
+        """Stop every child that still runs."""
         for child in self.children.values():
             if child.poll() is None:
                 child.terminate()

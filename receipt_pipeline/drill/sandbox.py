@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -13,37 +12,34 @@ from pathlib import Path
 from receipt_pipeline.chain.values import Page, TextLine
 
 DRILL_LIMITS: Mapping[str, str] = {
-    "RECEIPTS_LIMIT_LEASE_TTL_S": "4",
+    # A heartbeat may be late by seconds on a busy machine; a lease must not be lost by that.
+    "RECEIPTS_LIMIT_LEASE_TTL_S": "10",
     "RECEIPTS_LIMIT_HEARTBEAT_S": "1",
-    "RECEIPTS_LIMIT_ITEM_TIMEOUT_S": "60",
+    "RECEIPTS_LIMIT_ITEM_TIMEOUT_S": "300",
     "RECEIPTS_LIMIT_RETRY_BASE_S": "0.5",
     "RECEIPTS_LIMIT_RETRY_CAP_S": "1",
-    # A run may take minutes to start on a busy machine; one that ends badly has its wave closed at once.
+    # A run may take minutes to start on a busy machine; one that fails has its wave closed immediately.
     "RECEIPTS_LIMIT_WAVE_TTL_S": "900",
     "RECEIPTS_LIMIT_DELIVERY_RETRY_S": "0.2",
     "RECEIPTS_LIMIT_OVERRUN_GRACE_S": "1",
     "RECEIPTS_LIMIT_WORKER_TTL_S": "600",
+    "RECEIPTS_LIMIT_WAVE_SLOTS": "2",
 }
-# A drill never touches the server of the home it is started from. They are emptied, not left out: a
-# child process adds what it is given to the environment of the command.
-_EMPTIED = ("RECEIPTS_POSTGRES_URL", "RECEIPTS_DRILL_PLAN", "RECEIPTS_DRILLS")
-_LEFT_OUT = "DAGSTER_HOME"
+# Empty values, because a child process adds its environment to that of the command.
+_CLEARED = ("RECEIPTS_POSTGRES_URL", "RECEIPTS_DRILL_PLAN", "RECEIPTS_DRILLS")
 
 
-def apart(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without what leads to the home, the server and the plan of the caller."""
-    kept = {name: value for name, value in environ.items() if name != _LEFT_OUT}
-    return kept | dict.fromkeys(_EMPTIED, "")
+def detached(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the data directory, database and failure plan of the caller."""
+    kept = {name: value for name, value in environ.items() if name != "DAGSTER_HOME"}
+    return kept | dict.fromkeys(_CLEARED, "")
 
 
 @contextmanager
-def throwaway_environment(environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Yield the environment of an empty home that is removed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="receipts-drill-"))
-    try:
-        yield {**apart(environ), **DRILL_LIMITS, "RECEIPTS_HOME": str(folder / "home")}
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def sandbox(environ: Mapping[str, str], limits: Mapping[str, str] | None = None) -> Iterator[dict[str, str]]:
+    """Yield the environment of an empty data directory that is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="receipts-", ignore_cleanup_errors=True) as folder:
+        yield {**detached(environ), **(limits or {}), "RECEIPTS_HOME": str(Path(folder) / "home")}
 
 
 _TEXTS = ("CORNER SHOP", "2026-11-02 10:15", "BREAD 2.00", "MILK 1.50")
@@ -52,7 +48,7 @@ _LINE_STEP_PX = 4
 
 @dataclass(frozen=True, slots=True)
 class ScriptedReader:
-    """Answers at once, or after `page_s` seconds a page; the total follows from the page's width."""
+    """Answers after `page_s` seconds a page; the total follows from the page's width."""
 
     page_s: float = 0.0
 

@@ -20,11 +20,9 @@ STOP_GRACE_S = 20.0
 PR_SET_PDEATHSIG = 1
 
 
-def free_port(wanted: int | None = None) -> int:
-    """Return a TCP port that is free on the loopback address right now: the wanted one if it is."""
-    for port in (wanted, 0):
-        if port is None:
-            continue
+def free_port(preferred: int | None = None) -> int:
+    """Return a TCP port of the loopback address that is free now: the preferred one if it is."""
+    for port in (0,) if preferred is None else (preferred, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -35,8 +33,8 @@ def free_port(wanted: int | None = None) -> int:
     raise OSError(f"no free port on {HOST}")
 
 
-def listens(port: int) -> bool:
-    """Tell whether something accepts connections on a loopback port."""
+def is_listening(port: int) -> bool:
+    """Return whether something accepts connections on a port of the loopback address."""
     try:
         socket.create_connection((HOST, port), timeout=1).close()
     except OSError:
@@ -44,8 +42,8 @@ def listens(port: int) -> bool:
     return True
 
 
-def _die_with_parent() -> None:
-    """Run in the child before exec: default signals, and an end when the parent is killed."""
+def _reset_signals() -> None:
+    """Run in the child before exec: default signals, and SIGTERM when the parent is killed."""
     # A shell's '&' leaves SIGINT ignored, and Dagster copies that handler to SIGTERM.
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_DFL)
@@ -67,42 +65,8 @@ def start_group(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=_reset_signals,
         )
-
-
-def note_groups(path: Path, leaders: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Write which groups run, so that the next start can end what a killed parent left."""
-    noted = []
-    for process in leaders:
-        try:
-            noted.append({"pid": process.pid, "started": psutil.Process(process.pid).create_time()})
-        except psutil.NoSuchProcess:
-            continue
-    path.write_text(json.dumps(noted))
-
-
-def end_noted_groups(path: Path) -> int:
-    """End the groups that `note_groups` wrote and that still run; returns how many.
-
-    What it did not write names no process.
-    """
-    try:
-        noted = [(int(entry["pid"]), float(entry["started"])) for entry in json.loads(path.read_text())]
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        return 0
-    ended = 0
-    for pid, started in noted:
-        try:
-            same = pid > 1 and abs(psutil.Process(pid).create_time() - started) < 1
-        except psutil.NoSuchProcess:
-            continue
-        if same:  # A number may have been given to another process meanwhile.
-            _signal_group(pid, signal.SIGTERM)
-            _await_empty(pid)
-            ended += 1
-    path.unlink(missing_ok=True)
-    return ended
 
 
 def stop_group(process: subprocess.Popen[bytes]) -> None:
@@ -113,10 +77,41 @@ def stop_group(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         _signal_group(process.pid, signal.SIGKILL)
         process.wait()
-    _await_empty(process.pid)
+    _wait_until_empty(process.pid)
 
 
-def _await_empty(group: int) -> None:
+def record_groups(path: Path, leaders: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Write which groups run, so that the next start can stop what a killed parent left."""
+    running = []
+    for process in leaders:
+        try:
+            running.append({"pid": process.pid, "started": psutil.Process(process.pid).create_time()})
+        except psutil.NoSuchProcess:
+            continue
+    path.write_text(json.dumps(running))
+
+
+def stop_recorded_groups(path: Path) -> int:
+    """Stop the groups of `record_groups` that still run; returns how many. An unreadable file names none."""
+    try:
+        recorded = [(int(entry["pid"]), float(entry["started"])) for entry in json.loads(path.read_text())]
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return 0
+    stopped = 0
+    for pid, started in recorded:
+        try:
+            same = pid > 1 and abs(psutil.Process(pid).create_time() - started) < 1
+        except psutil.NoSuchProcess:
+            continue
+        if same:  # The number may belong to another process by now.
+            _signal_group(pid, signal.SIGTERM)
+            _wait_until_empty(pid)
+            stopped += 1
+    path.unlink(missing_ok=True)
+    return stopped
+
+
+def _wait_until_empty(group: int) -> None:
     end = time.monotonic() + STOP_GRACE_S
     while time.monotonic() < end:
         if not _signal_group(group, 0):

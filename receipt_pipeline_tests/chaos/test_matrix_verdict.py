@@ -14,7 +14,7 @@ from receipt_pipeline.app import maintenance, operator, reviewer, submitter
 from receipt_pipeline.app.context import AppContext, new_context
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.failure_points import remove_plan
-from receipt_pipeline.drill import hands
+from receipt_pipeline.drill import four_jobs
 from receipt_pipeline.drill.failure_plan import Fault, PlannedFault, plan_text
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, claim_job
 from receipt_pipeline.ledger.schema.jobs import jobs
@@ -111,7 +111,7 @@ def test_a_job_that_waits_or_runs_without_an_owned_investigation_is_broken(scena
 
 @pytest.mark.requirement("R156")
 def test_a_lost_object_is_owned_with_owner_deadline_and_repair(finished: Scenario) -> None:
-    hands.remove_result_object(finished.services, finished.job_id)
+    four_jobs.remove_result_object(finished.services, finished.job_id)
     assert finished.verdict() == ("owned", "committed → succeeded/complete; owned: missing_object")
     (investigation,) = operator.list_investigations(
         finished.services, finished.services.principal(), only_open=True
@@ -161,7 +161,7 @@ def test_a_reconciliation_that_keeps_changing_something_is_broken(
 
     def reconcile_and_deliver_again(context: AppContext) -> dict[str, int]:
         counts = reconcile(context)
-        hands.deliver_again(context, finished.job_id)
+        four_jobs.deliver_again(context, finished.job_id)
         return counts
 
     monkeypatch.setattr(maintenance, "reconcile_everything", reconcile_and_deliver_again)
@@ -181,7 +181,7 @@ def test_a_delayed_delivery_arrives_later_and_once(scenario: Scenario) -> None:
 @pytest.mark.requirement("R154")
 def test_a_duplicate_message_makes_no_second_task(finished: Scenario) -> None:
     before = reviewer.list_tasks(finished.services, finished.services.principal(), only_open=False)
-    assert [hands.deliver_again(finished.services, finished.job_id) for _ in range(2)] == ["duplicate"] * 2
+    assert [four_jobs.deliver_again(finished.services, finished.job_id) for _ in range(2)] == ["duplicate"] * 2
     assert reviewer.list_tasks(finished.services, finished.services.principal(), only_open=False) == before
     assert finished.verdict() == ("converged", "committed → succeeded/complete")
 
@@ -194,7 +194,7 @@ def test_exhausted_retries_end_in_a_terminal_record(scenario: Scenario) -> None:
     assert (verdict, found.rpartition(" → ")[2]) == ("converged", "failed/dependency_failed")
     with scenario.services.ledger.reading() as tx:
         bound = tx.scalar(sa.select(jobs.c.max_attempts))
-    tried = hands.read_attempts(scenario.services, scenario.job_id)
+    tried = four_jobs.read_attempts(scenario.services, scenario.job_id)
     assert [row["outcome"] for row in tried] == ["failed"] * bound
 
 

@@ -13,18 +13,21 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+from sqlalchemy import select
 
 from receipt_pipeline.app import maintenance, submitter
 from receipt_pipeline.app.context import AppContext, open_app
 from receipt_pipeline.app.setup import drop_samples
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.request import BATCH_CONTRACT
+from receipt_pipeline.defs.client import launch_job, wait_for_run
 from receipt_pipeline.ledger.engine import open_ledger
-from receipt_pipeline.runtime.supervisor import Hosted, ask, hosted
+from receipt_pipeline.ledger.schema.jobs import jobs, waves
+from receipt_pipeline.runtime.supervisor import Supervisor, running_instance
 from receipt_pipeline.settings import read_settings
 from receipt_pipeline.training.draw_receipts import draw_receipt
 from receipt_pipeline_tests.chromium import find_chromium
@@ -50,11 +53,6 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 WAIT_S = 300
 SETTLE_MS = 8_000
 BATCH_ROWS = 24
-_RUNS = '{runsOrError(filter: {pipelineName: "classify_wave"}) {... on Runs {results {runId status}}}}'
-_LAUNCH = """mutation($job: String!) { launchRun(executionParams: {selector: {
-  repositoryLocationName: "receipts", repositoryName: "__repository__", jobName: $job}, runConfigData: {}})
-  { __typename ... on LaunchRunSuccess { run { runId } } } }"""
-_RUN = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
 
 
 def main() -> None:
@@ -66,14 +64,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="receipts-pictures-") as folder:
         settings = read_settings({**os.environ, "RECEIPTS_HOME": f"{folder}/home"})
         services = open_app(settings)
-        with hosted(settings) as served:
+        with running_instance(settings) as served:
             _work(services)
             _lose_one_object(services)
             _account(served)
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=str(found), args=CHROMIUM_FLAGS)
                 page = browser.new_page(viewport={"width": 1500, "height": 1000})
-                _pictures(page, served)
+                _pictures(page, served, _wave_run_id(services))
                 browser.close()
         services.close()
     page_alone()
@@ -109,31 +107,26 @@ def _drop_batch(inbox: Path) -> None:
 
 def _lose_one_object(services: AppContext) -> None:
     with services.ledger.reading() as tx:
-        from sqlalchemy import select
-
-        from receipt_pipeline.ledger.schema.jobs import jobs
-
         key = tx.scalar(select(jobs.c.result_key).where(jobs.c.result_key.is_not(None)).limit(1))
     services.store.delete(str(key))
 
 
-def _account(served: Hosted) -> None:
-    launched: dict[str, Any] = ask(served.port, _LAUNCH, {"job": "accounting"})["launchRun"]
-    run_id = launched["run"]["runId"]
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
-        if ask(served.port, _RUN, {"id": run_id})["runOrError"]["status"] in ("SUCCESS", "FAILURE"):
-            return
-        time.sleep(1)
+def _account(served: Supervisor) -> None:
+    run_id = launch_job(served.port, "accounting")
+    wait_for_run(served.port, run_id, job="accounting", wait_s=WAIT_S)
 
 
-def _pictures(page: Page, served: Hosted) -> None:
-    runs = ask(served.port, _RUNS)["runsOrError"]["results"]
+def _wave_run_id(services: AppContext) -> str:
+    with services.ledger.reading() as tx:
+        return str(tx.scalar(select(waves.c.run_id).where(waves.c.run_id.is_not(None)).limit(1)))
+
+
+def _pictures(page: Page, served: Supervisor, wave_run_id: str) -> None:
     pages = {
         "asset-catalog": "/locations/receipts/asset-groups/account/list",
         "asset-graph": "/locations/receipts/asset-groups/account/lineage",
         "checks-red": "/assets/result_objects?view=checks&checkDetail=every_success_has_its_object",
-        "wave-gantt": f"/runs/{runs[0]['runId']}",
+        "wave-gantt": f"/runs/{wave_run_id}",
         "job-accounting": "/assets/job_accounting?view=overview",
         "sensors": "/automation",
     }

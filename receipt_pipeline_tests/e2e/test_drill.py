@@ -1,4 +1,4 @@
-"""The four-job drill, through real sensors, runs and checks in its throw-away home."""
+"""The four-job drill, through real sensors, runs and checks in its sandbox."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 from receipt_pipeline.app import analyst, maintenance, submitter
 from receipt_pipeline.app.context import AppContext, open_app
 from receipt_pipeline.core.canonical import digest_of
-from receipt_pipeline.defs.local_runner import Rounds
+from receipt_pipeline.defs.local_runner import LocalRunner
 from receipt_pipeline.drill.failure_plan import Fault, PlannedFault, plan_text
 from receipt_pipeline.ledger.schema import jobs as tables
 from receipt_pipeline.settings import read_settings
@@ -38,8 +38,8 @@ LIMITS = {
 
 
 @pytest.fixture
-def rounds(tmp_path: Path) -> Iterator[Rounds]:
-    """Rounds over a real home on the host's clock, with leases of a few seconds."""
+def runner(tmp_path: Path) -> Iterator[LocalRunner]:
+    """A runner of a real home on the host's clock, with leases of a few seconds."""
     environment = {f"RECEIPTS_LIMIT_{name}": value for name, value in LIMITS.items()}
     environment |= {
         "RECEIPTS_HOME": str(tmp_path / "home"),
@@ -48,9 +48,9 @@ def rounds(tmp_path: Path) -> Iterator[Rounds]:
     }
     settings = read_settings(environment)
     opened = open_app(settings)
-    rounds = Rounds.for_home(settings, environment)
-    yield rounds
-    rounds.end()
+    runner = LocalRunner.prepare(settings, {**os.environ, **environment})
+    yield runner
+    runner.stop()
     opened.close()
 
 
@@ -73,12 +73,12 @@ def submit(services: AppContext, key: str, *, items: int) -> str:
     return str(answer["lines"][0]["job_id"])
 
 
-def run_wave(rounds: Rounds, wave_id: str, *faults: PlannedFault) -> int:
+def run_wave(runner: LocalRunner, wave_id: str, *faults: PlannedFault) -> int:
     """Run a wave's Dagster job in a child process, as a daemon's run worker does; return its exit status."""
     plan = {"RECEIPTS_DRILLS": "enabled", "RECEIPTS_DRILL_PLAN": plan_text(*faults)} if faults else {}
     return subprocess.run(
         [sys.executable, "-m", "receipt_pipeline.defs.run_wave", wave_id],
-        env={**os.environ, **rounds.environment, **plan},
+        env={**runner.environment, **plan},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=WITHIN_S,
@@ -92,7 +92,7 @@ def rows_of(services: AppContext, table: Any, job_id: str) -> list[dict[str, Any
         return tx.rows(table.select().where(table.c.job_id == job_id).order_by(*table.primary_key))
 
 
-def go_round(rounds: Rounds, services: AppContext, *job_ids: str) -> None:
+def tick_until_closed(runner: LocalRunner, services: AppContext, *job_ids: str) -> None:
     """Tick the sensors until every job is terminal."""
     end = time.monotonic() + WITHIN_S
     while any(
@@ -102,28 +102,28 @@ def go_round(rounds: Rounds, services: AppContext, *job_ids: str) -> None:
         assert time.monotonic() < end, [
             submitter.read_status(services, services.principal(), job_id) for job_id in job_ids
         ]
-        rounds.tick()
+        runner.tick()
         time.sleep(POLL_S)
 
 
 @pytest.mark.requirement("R051", "R109")
 def test_a_killed_run_is_repeated_whole_and_computes_only_what_was_not_finished(
-    rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+    runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services = open_app(rounds.settings)
+    services = open_app(runner.settings)
     begun, waiting = submit(services, "begun", items=3), submit(services, "waiting", items=1)
     pins = submitter.read_status(services, services.principal(), begun)["pins"]
     (wave,) = maintenance.dispatch_jobs(services).to_launch
 
-    assert run_wave(rounds, wave.wave_id, PlannedFault("checkpoint.after", Fault.KILL)) == -signal.SIGKILL
+    assert run_wave(runner, wave.wave_id, PlannedFault("checkpoint.after", Fault.KILL)) == -signal.SIGKILL
     finished = rows_of(services, tables.items, begun)[0]
     assert submitter.read_status(services, services.principal(), begun)["progress"]["checkpoint"] == 1
     assert submitter.read_status(services, services.principal(), waiting)["state"] == "accepted"
 
-    assert run_wave(rounds, wave.wave_id) == 0  # The same wave again, as the daemon repeats a lost run.
+    assert run_wave(runner, wave.wave_id) == 0  # The same wave again, as the daemon repeats a lost run.
     other = submitter.read_status(services, services.principal(), waiting)
     assert (other["state"], other["reason"]) == ("succeeded", None)
-    go_round(rounds, services, begun, waiting)
+    tick_until_closed(runner, services, begun, waiting)
 
     status = submitter.read_status(services, services.principal(), begun)
     assert (status["state"], status["terminal_class"]) == ("succeeded", "complete")
@@ -138,22 +138,22 @@ def test_a_killed_run_is_repeated_whole_and_computes_only_what_was_not_finished(
     report = analyst.read_report(services, services.principal(), cutoff=None, published=False)
     assert (report["accepted"], report["succeeded"], report["gate"]) == (2, 2, "pass")
 
-    monkeypatch.setenv("DAGSTER_HOME", rounds.environment["DAGSTER_HOME"])
+    monkeypatch.setenv("DAGSTER_HOME", runner.environment["DAGSTER_HOME"])
     with dg.DagsterInstance.get() as instance:
         *_, killed = instance.get_runs()  # Dagster still believes that the killed run goes on.
     assert killed.status is dg.DagsterRunStatus.STARTED
 
 
-def test_rounds_close_the_wave_of_a_killed_child_and_its_jobs_go_on_in_another(rounds: Rounds) -> None:
-    services = open_app(rounds.settings)
-    rounds.plan = plan_text(PlannedFault("claim.before", Fault.KILL))
+def test_the_wave_of_a_killed_child_is_closed_and_its_jobs_run_in_another(runner: LocalRunner) -> None:
+    services = open_app(runner.settings)
+    runner.plan = plan_text(PlannedFault("claim.before", Fault.KILL))
     job_id = submit(services, "job", items=1)
-    rounds.tick()
-    assert rounds.plan == ""
-    (first,) = rounds.children
-    assert rounds.children[first].wait(WITHIN_S) == -signal.SIGKILL
+    runner.tick()
+    assert runner.plan == ""
+    (first,) = runner.children
+    assert runner.children[first].wait(WITHIN_S) == -signal.SIGKILL
     assert submitter.read_status(services, services.principal(), job_id)["state"] == "accepted"
-    go_round(rounds, services, job_id)
+    tick_until_closed(runner, services, job_id)
     assert submitter.read_status(services, services.principal(), job_id)["state"] == "succeeded"
-    assert len(rounds.children) == 2
+    assert len(runner.children) == 2
     assert [row["outcome"] for row in rows_of(services, tables.attempts, job_id)] == ["committed"]

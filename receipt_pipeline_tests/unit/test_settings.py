@@ -186,3 +186,10 @@ def test_what_cannot_be_used_is_refused_by_name_and_never_repeated(
     refused = refusal(tmp_path / "home", **{variable: value})
     assert refused.facts["variable"] == f"RECEIPTS_{variable}"
     assert "secret" not in str(refused.as_document())
+
+
+def test_a_given_environment_is_read_instead_of_that_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECEIPTS_TENANT", "elsewhere")
+    monkeypatch.setenv("RECEIPTS_POSTGRES_URL", "")  # As a sandbox empties it.
+    assert read_settings({}).tenant == "local"
+    assert read_settings().tenant == "elsewhere"

@@ -10,7 +10,7 @@ from typing import Any
 from receipt_pipeline.app import maintenance, submitter
 from receipt_pipeline.app.context import AppContext, open_app
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
-from receipt_pipeline.defs.local_runner import Rounds
+from receipt_pipeline.defs.local_runner import LocalRunner
 from receipt_pipeline.drill.sandbox import DRILL_LIMITS
 from receipt_pipeline.ledger.jobs.waves import open_waves
 from receipt_pipeline.settings import read_settings
@@ -38,12 +38,12 @@ def play_through_dagster(
     services = open_app(settings)
     try:
         run.run_step("submit")
-        runner = Rounds.for_home(settings, given)
+        runner = LocalRunner.prepare(settings, given)
         try:
             runner.plan = run.plan()
             _tick_until_finished(services, runner, hangs=cell.fault is CellFault.HANG)
         finally:
-            runner.end()
+            runner.stop()
         if cell.fault is CellFault.HANG:
             _close_waves(services)
         note_outcomes(services, folder)
@@ -56,7 +56,7 @@ def play_through_dagster(
             running.kill()
 
 
-def _tick_until_finished(services: AppContext, runner: Rounds, *, hangs: bool) -> None:
+def _tick_until_finished(services: AppContext, runner: LocalRunner, *, hangs: bool) -> None:
     """Tick until the job is closed, its effects are finished and every run ended, except one that hangs."""
     end = time.monotonic() + FINISH_S_MAX
     while time.monotonic() < end:
@@ -68,7 +68,7 @@ def _tick_until_finished(services: AppContext, runner: Rounds, *, hangs: bool) -
             and len(closed) == len(listed)
             and not maintenance.jobs_with_unfinished_effects(services, closed)
         )
-        if finished and (hangs or not runner.busy):
+        if finished and (hangs or not runner.is_busy):
             return
         time.sleep(POLL_S)
 

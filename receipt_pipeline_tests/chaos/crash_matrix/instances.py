@@ -15,7 +15,7 @@ from typing import Protocol
 import sqlalchemy as sa
 
 from receipt_pipeline.chain.image_digest import installed_image_digest
-from receipt_pipeline.drill.sandbox import apart
+from receipt_pipeline.drill.sandbox import detached
 from receipt_pipeline.settings import PACKAGE_ROOT
 from receipt_pipeline_tests.chaos.crash_matrix.scenarios import MATRIX_LIMITS
 
@@ -134,7 +134,7 @@ class Instances:
     def _environment(self, folder: Path, given: Mapping[str, str]) -> dict[str, str]:
         settings = {name: value for name, value in os.environ.items() if name.startswith("RECEIPTS_")}
         return {
-            **apart(settings),
+            **detached(settings),
             **MATRIX_LIMITS,
             **given,
             "RECEIPTS_HOME": str(folder / "home"),

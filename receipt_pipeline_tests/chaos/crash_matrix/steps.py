@@ -20,7 +20,7 @@ from receipt_pipeline.core.canonical import digest_of, digest_of_bytes
 from receipt_pipeline.core.errors import NotAllowed, PipelineError
 from receipt_pipeline.core.failure_points import install_plan
 from receipt_pipeline.core.request import JOB_CONTRACT
-from receipt_pipeline.drill import hands
+from receipt_pipeline.drill import four_jobs
 from receipt_pipeline.drill.failure_plan import Plan, read_plan
 from receipt_pipeline.drill.sandbox import ScriptedReader
 from receipt_pipeline.ledger.effects.retention import due_results
@@ -275,7 +275,7 @@ def _write_late(process: StepProcess) -> None:
 
 
 def _lose_object(process: StepProcess) -> None:
-    hands.remove_result_object(process.services, _job_id(process.services))
+    four_jobs.remove_result_object(process.services, _job_id(process.services))
 
 
 def _await_lease_end(process: StepProcess) -> None:

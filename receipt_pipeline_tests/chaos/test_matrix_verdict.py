@@ -181,7 +181,9 @@ def test_a_delayed_delivery_arrives_later_and_once(scenario: Scenario) -> None:
 @pytest.mark.requirement("R154")
 def test_a_duplicate_message_makes_no_second_task(finished: Scenario) -> None:
     before = reviewer.list_tasks(finished.services, finished.services.principal(), only_open=False)
-    assert [four_jobs.deliver_again(finished.services, finished.job_id) for _ in range(2)] == ["duplicate"] * 2
+    assert [four_jobs.deliver_again(finished.services, finished.job_id) for _ in range(2)] == [
+        "duplicate"
+    ] * 2
     assert reviewer.list_tasks(finished.services, finished.services.principal(), only_open=False) == before
     assert finished.verdict() == ("converged", "committed → succeeded/complete")
 

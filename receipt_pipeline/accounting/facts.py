@@ -16,17 +16,17 @@ from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.changes import CopiedLedger
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.invariants.account import AccountSets, account_sets, counted_account_sets
-from receipt_pipeline.ledger.invariants.effects import GIVEN_UP, effect_gaps, overdue_effects
+from receipt_pipeline.ledger.invariants.effects import EFFECTS_HAVE_NO_GAPS, GIVEN_UP, overdue_effects
+from receipt_pipeline.ledger.invariants.invariant import Bounds, find
 from receipt_pipeline.ledger.invariants.objects import (
+    DIVERGENCE_IS_HELD,
+    NO_OBJECT_WITHOUT_SUCCESS,
+    NO_OPEN_QUARANTINE,
     gone_and_altered,
-    held_divergence,
-    object_without_success,
-    unheld_divergence,
 )
-from receipt_pipeline.ledger.invariants.records import unbalanced_items
-from receipt_pipeline.ledger.investigations import OPEN, RESOLVED, InvestigationKind, is_owned
+from receipt_pipeline.ledger.invariants.records import ITEMS_BALANCE
+from receipt_pipeline.ledger.investigations import OPEN, RECONCILER, RESOLVED, InvestigationKind, is_owned
 from receipt_pipeline.ledger.legacy_jobs import undecided_legacy_jobs
-from receipt_pipeline.ledger.open_questions import RECONCILER
 from receipt_pipeline.ledger.rows import TenantScope, read_scope
 from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import events
@@ -155,7 +155,7 @@ def read_facts(
     unanswered = {
         job_id: count for job_id, count in _unanswered_items(tx, found).items() if scope.shows_job(job_id)
     }
-    listed, standing = _listed(tx, scope, earlier)
+    listed, standing = _listed(tx, scope, earlier, Bounds(limits))
     listed["imported_open"] = undecided_legacy_jobs(tx, tenant)
     asked = select(investigations).order_by(investigations.c.opened_at, investigations.c.investigation_id)
     questions = [row for row in tx.rows(asked) if scope.shows_question(row)]
@@ -180,19 +180,25 @@ def read_facts(
 
 
 def _listed(
-    tx: LedgerTransaction, scope: TenantScope, earlier: Earlier | None
+    tx: LedgerTransaction, scope: TenantScope, earlier: Earlier | None, bounds: Bounds
 ) -> tuple[dict[str, list[str]], set[str]]:
     """Return the sorted ids of each finding, and which jobs have a gap that was not given up for good."""
-    settled, before = _settled_by_its_rows(tx, earlier)
-    gaps = effect_gaps(settled).rows + before["effect_gaps"] + before["effects_given_up"]
+    settled, before = _settled_by_its_rows(tx, earlier, bounds)
+    gaps = (
+        find(settled, EFFECTS_HAVE_NO_GAPS, bounds).rows + before["effect_gaps"] + before["effects_given_up"]
+    )
     gone, altered = gone_and_altered(tx)
     listed = {
         "effect_gaps": _ids(gaps),
-        "unbalanced_items": _ids(unbalanced_items(settled).rows + before["unbalanced_items"]),
+        "unbalanced_items": _ids(find(settled, ITEMS_BALANCE, bounds).rows + before["unbalanced_items"]),
         "success_without_object": _ids(gone),
-        "object_without_success": _ids(object_without_success(tx).rows, "object_key"),
+        "object_without_success": _ids(find(tx, NO_OBJECT_WITHOUT_SUCCESS, bounds).rows, "object_key"),
         "object_mismatch": _ids(altered),
-        "divergent": _ids(held_divergence(tx).rows + unheld_divergence(settled).rows + before["divergent"]),
+        "divergent": _ids(
+            find(tx, NO_OPEN_QUARANTINE, bounds).rows
+            + find(settled, DIVERGENCE_IS_HELD, bounds).rows
+            + before["divergent"]
+        ),
     }
     for name, ids in listed.items():
         shows = scope.shows_key if name == "object_without_success" else scope.shows_job
@@ -201,7 +207,7 @@ def _listed(
 
 
 def _settled_by_its_rows(
-    tx: LedgerTransaction, earlier: Earlier | None
+    tx: LedgerTransaction, earlier: Earlier | None, bounds: Bounds
 ) -> tuple[LedgerTransaction, dict[str, Rows]]:
     """Return whom to ask what a job's own rows settle, and by finding what stands without being asked.
 
@@ -213,7 +219,7 @@ def _settled_by_its_rows(
         finding: [{"job_id": job_id, "fault": finding} for job_id in ids]
         for finding, ids in earlier.found.items()
     }
-    stands["effect_gaps"] += overdue_effects(tx).rows
+    stands["effect_gaps"] += tx.rows(overdue_effects(tx, bounds))
     for row in stands["effects_given_up"]:
         row["fault"] = GIVEN_UP
     return earlier.changed, stands
@@ -229,7 +235,8 @@ def questions_settled_by_rows() -> tuple[str, ...]:
         return []
 
     nobody = CopiedLedger(note_down, now=dt.datetime.fromtimestamp(0, dt.UTC))
-    effect_gaps(nobody), unbalanced_items(nobody), unheld_divergence(nobody)
+    for invariant in (EFFECTS_HAVE_NO_GAPS, ITEMS_BALANCE, DIVERGENCE_IS_HELD):
+        find(nobody, invariant, Bounds(Limits()))
     return tuple(texts)
 
 

@@ -29,6 +29,7 @@ from receipt_pipeline.intake.inbox import sweep as inbox
 from receipt_pipeline.intake.submit import is_manifest
 from receipt_pipeline.ledger import status as ledger_status
 from receipt_pipeline.ledger.grants import authority_fault
+from receipt_pipeline.ledger.invariants import CHECKED
 from receipt_pipeline.ledger.invariants.invariant import CheckOutcome
 from receipt_pipeline.ledger.invariants.objects import gone_and_altered
 from receipt_pipeline.ledger.jobs import waves
@@ -44,7 +45,7 @@ ALERTS_SENT_MAX = 100
 RECENT_S = 86_400.0
 
 # The asset of each check; Dagster makes one asset check of each.
-CHECK_ASSETS: Mapping[str, str] = {name: check.asset for name, check in checks.CHECKS.items()} | {
+CHECK_ASSETS: Mapping[str, str] = {name: invariant.asset for name, invariant in CHECKED.items()} | {
     name: check.asset for name, check in ACCOUNTING_CHECKS.items()
 }
 
@@ -230,8 +231,8 @@ def render_markdown(context: AppContext) -> str:
 
 def run_check(context: AppContext, name: str) -> CheckOutcome:
     """Run one asset check by its name."""
-    if name in checks.CHECKS:
-        return checks.CHECKS[name].run(context.reconciler)
+    if name in CHECKED:
+        return checks.run_check(context.reconciler, name)
     return ACCOUNTING_CHECKS[name].run(context.accountant)
 
 

@@ -15,12 +15,10 @@ from receipt_pipeline.core.reasons import ALERT_UNKNOWN, CHANNEL_UNKNOWN, FIELD_
 from receipt_pipeline.effects.alerts import alert_document, deliver_alerts
 from receipt_pipeline.ledger import investigations
 from receipt_pipeline.ledger.effects import alerts
-from receipt_pipeline.ledger.invariants.alerts import AlertFinding
-from receipt_pipeline.ledger.investigations import InvestigationKind
+from receipt_pipeline.ledger.investigations import OBJECT_KINDS, InvestigationKind
 from receipt_pipeline.ledger.jobs.claim import Requeued
 from receipt_pipeline.ledger.jobs.claim import requeue_job as requeue_in_ledger
 from receipt_pipeline.ledger.rows import read_job, read_scope
-from receipt_pipeline.ledger.standing_facts import OBJECT_KINDS
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
 from receipt_pipeline.reconciliation.repair import answer_question
 
@@ -184,7 +182,9 @@ def test_alerts(context: AppContext, principal: Principal) -> dict[str, Any]:
     require(principal, Role.OPERATOR)
     subject = f"asked for by {principal.caller}"
     with context.ledger.transaction() as tx:
-        finding = AlertFinding(AlertKind.TEST, subject, None, {"meaning": MEANINGS[AlertKind.TEST].meaning})
+        finding = alerts.AlertFinding(
+            AlertKind.TEST, subject, None, {"meaning": MEANINGS[AlertKind.TEST].meaning}
+        )
         for row in alerts.open_alerts(tx):
             if (row["kind"], row["subject"]) == ("test", subject):
                 alerts.resolve_alert(tx, row)

@@ -15,14 +15,14 @@ OFFENDERS_SHOWN_MAX = 50
 
 def check_result(outcome: CheckOutcome, runs: Mapping[str, str]) -> dg.AssetCheckResult:
     """Show the outcome with a table of offenders, the way to each job, and the query that finds them."""
-    shown = outcome.offenders[:OFFENDERS_SHOWN_MAX]
+    shown = outcome.violations[:OFFENDERS_SHOWN_MAX]
     names = list(shown[0]) if shown else ["job_id"]
     return dg.AssetCheckResult(
         passed=outcome.passed,
         severity=dg.AssetCheckSeverity.ERROR,
         description=outcome.description,
         metadata={
-            "offenders": len(outcome.offenders),
+            "offenders": len(outcome.violations),
             "who": dg.MetadataValue.table(
                 [dg.TableRecord({name: str(row[name]) for name in names}) for row in shown],
                 schema=dg.TableSchema([dg.TableColumn(name) for name in names]),
@@ -34,7 +34,7 @@ def check_result(outcome: CheckOutcome, runs: Mapping[str, str]) -> dg.AssetChec
 
 
 def _job_ids(outcome: CheckOutcome) -> list[str]:
-    return [str(row["job_id"]) for row in outcome.offenders[:OFFENDERS_SHOWN_MAX] if row.get("job_id")]
+    return [str(row["job_id"]) for row in outcome.violations[:OFFENDERS_SHOWN_MAX] if row.get("job_id")]
 
 
 def _check(name: str, asset: str) -> dg.AssetChecksDefinition:

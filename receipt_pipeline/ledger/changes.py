@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, and_, func, literal, or_, select
@@ -35,6 +35,16 @@ _NOT_SEEN = (
     " AND NOT pg_visible_in_snapshot("
     "CAST(CAST(events.written_in AS text) AS xid8), CAST(:seen AS pg_snapshot)))"
 )
+
+
+class LedgerReader(Protocol):
+    """What a query over the ledger needs; transactions and copies of the ledger implement it."""
+
+    def now(self) -> dt.datetime:
+        """Return the time of the ledger's clock, or when the copy was made."""
+
+    def rows(self, statement: sa.Executable, parameters: Any = None) -> list[dict[str, Any]]:
+        """Run a query and return its rows as dictionaries."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
-"""Open, assign, resolve and re-check investigations."""
+"""Open, assign and resolve investigations."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, insert, select, true, update
+from sqlalchemy import ColumnElement, bindparam, func, insert, or_, select, true, update
 
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
 from receipt_pipeline.core.limits import Limits
@@ -39,64 +40,124 @@ class InvestigationKind(StrEnum):
     IMPORTED_OPEN = "imported_open"
 
 
+# A lost or altered result can be withdrawn instead of restored.
+OBJECT_KINDS = frozenset({InvestigationKind.MISSING_OBJECT, InvestigationKind.ALTERED_OBJECT})
+
 OPEN = "open"
 RESOLVED = "resolved"
+# Resolves what is no longer violated, and assigns what is overdue.
+RECONCILER = "system:reconcile"
 
-_KNOWN = (
+
+@dataclass(frozen=True, slots=True)
+class InvestigationRequest:
+    """What is to be investigated about one subject, and what may be done about it.
+
+    Attributes:
+        subject: unique per kind; without `#`, which numbers repetitions.
+        reopened_as: names new evidence: once the first one is resolved, `<subject>#<reopened_as>` opens.
+        a_note_resolves: a person's decision ends it although nothing changes.
+        tenant: whose it is where no job of this ledger says so.
+    """
+
+    kind: InvestigationKind
+    subject: str
+    job_id: str | None
+    reason: Reason
+    suspected_effect: str
+    allowed_repair: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    reopened_as: str = ""
+    a_note_resolves: bool = False
+    tenant: str = ""
+
+
+_BY_SUBJECT = (
     select(investigations.c.investigation_id, investigations.c.state, investigations.c.evidence)
     .where(investigations.c.kind == bindparam("of_kind"))
     .where(investigations.c.subject == bindparam("about"))
 )
 
 
-def open_investigation(
-    tx: LedgerTransaction,
-    kind: InvestigationKind,
-    *,
-    subject: str,
-    job_id: str | None,
-    reason: Reason,
-    suspected_effect: str,
-    allowed_repair: str,
-    limits: Limits,
-    evidence: Mapping[str, Any] | None = None,
-    again: str = "",
-    tenant: str = "",
-) -> str:
-    """Open one investigation per (kind, subject) with owner and deadline; returns its id.
+def open_investigation(tx: LedgerTransaction, request: InvestigationRequest, *, limits: Limits) -> str:
+    """Open one investigation per kind and subject with owner and deadline; returns its id.
 
-    Asking again returns the first one, open or resolved: a settled question is not reopened
-    without new evidence, which makes a new subject. `again` names that evidence: where the first
-    question is resolved, it is asked once more as `<subject>#<again>`. `tenant` is whose it is where no
-    job of this ledger says so.
+    A repeated request returns the first one, open or resolved: nothing that was resolved opens again
+    without new evidence, which `reopened_as` names.
     """
-    known = _known(tx, kind, subject)
-    if known is not None and known["state"] == RESOLVED and again:
-        subject = f"{subject}#{again}"
-        known = _known(tx, kind, subject)
+    subject = request.subject
+    known = _find_known(tx, request.kind, subject)
+    if known is not None and known["state"] == RESOLVED and request.reopened_as:
+        subject = f"{subject}#{request.reopened_as}"
+        known = _find_known(tx, request.kind, subject)
     if known is not None:
-        return _with_evidence(tx, known, evidence or {})
+        return _add_evidence(tx, known, request.evidence)
+    return _insert(tx, request, subject=subject, limits=limits)
+
+
+def open_while_violated(tx: LedgerTransaction, request: InvestigationRequest, *, limits: Limits) -> bool:
+    """Open the investigation of a violation unless it is open or decided; returns whether it is new.
+
+    If reconciliation had resolved it because the violation was gone, the violation's return is new
+    evidence and opens the next number. So does a violation that remains although a person has resolved
+    it, unless a note resolves it: no note makes an object exist.
+    """
+    # Two passes at the same time would both find nothing.
+    tx.serialise(f"question:{request.kind.value}:{request.subject}")
+    opened = _list_numbered(tx, request)
+    latest = opened[-1] if opened else None
+    is_open = latest is not None and latest["state"] == OPEN
+    decided = latest is not None and not is_open and latest["resolved_by"] != RECONCILER
+    if decided and request.a_note_resolves:
+        return False
+    if latest is not None and is_open:
+        _add_evidence(tx, latest, request.evidence)
+        return False
+    number = len(opened) + 1
+    subject = request.subject if number == 1 else f"{request.subject}#{number}"
+    _insert(tx, request, subject=subject, limits=limits)
+    return True
+
+
+def _find_known(tx: LedgerTransaction, kind: InvestigationKind, subject: str) -> dict[str, Any] | None:
+    return tx.row(_BY_SUBJECT, {"of_kind": kind, "about": subject})
+
+
+def _list_numbered(tx: LedgerTransaction, request: InvestigationRequest) -> list[dict[str, Any]]:
+    table = investigations.c
+    prefix = f"{request.subject}#"
+    is_numbered = func.substr(table.subject, 1, len(prefix)) == prefix
+    return tx.rows(
+        select(table.investigation_id, table.state, table.resolved_by, table.evidence)
+        .where(table.kind == request.kind)
+        .where(or_(table.subject == request.subject, is_numbered))
+        .order_by(table.opened_at, table.investigation_id)
+    )
+
+
+def _insert(tx: LedgerTransaction, request: InvestigationRequest, *, subject: str, limits: Limits) -> str:
+    job_id = request.job_id
     job = tx.row(select(jobs.c.tenant, jobs.c.checkpoint).where(jobs.c.job_id == job_id)) if job_id else None
-    tenant = job["tenant"] if job else tenant or _tenant_of_object(tx, subject)
+    tenant = job["tenant"] if job else request.tenant or _tenant_of_object(tx, subject)
     now = tx.now()
     investigation_id = new_id(tx, "inv")
-    owner = limits.staffing.owner_of(kind)
+    owner = limits.staffing.owner_of(request.kind)
     tx.execute(
         insert(investigations).values(
             investigation_id=investigation_id,
             job_id=job_id,
-            kind=kind,
+            kind=request.kind,
             subject=subject,
             owner=owner,
             escalation=limits.staffing.escalation,
             state=OPEN,
             opened_at=now,
             deadline_at=now + dt.timedelta(seconds=limits.staffing.investigation_deadline_s),
-            reason_code=reason.code,
-            suspected_effect=suspected_effect,
+            reason_code=request.reason.code,
+            suspected_effect=request.suspected_effect,
             last_safe_checkpoint=job["checkpoint"] if job else None,
-            allowed_repair=allowed_repair,
-            evidence=dict(evidence or {}),
+            allowed_repair=request.allowed_repair,
+            evidence=dict(request.evidence),
             tenant=tenant,
         )
     )
@@ -106,20 +167,16 @@ def open_investigation(
         job_id=job_id,
         tenant=tenant,
         investigation_id=investigation_id,
-        investigation_kind=kind.value,
+        investigation_kind=request.kind.value,
         owner=owner,
-        reason=reason.code,
+        reason=request.reason.code,
     )
     return investigation_id
 
 
-def _known(tx: LedgerTransaction, kind: InvestigationKind, subject: str) -> dict[str, Any] | None:
-    return tx.row(_KNOWN, {"of_kind": kind, "about": subject})
-
-
 def _tenant_of_object(tx: LedgerTransaction, subject: str) -> str:
     """Return the tenant that an object's key names, itself or by a job; "" for every other subject."""
-    folder, _, rest = subject.partition("#")[0].removeprefix("set-aside/").partition("/")
+    folder, _, rest = plain_subject(subject).removeprefix("set-aside/").partition("/")
     owner = rest.partition("/")[0]
     if folder == "scans":
         return owner
@@ -127,8 +184,8 @@ def _tenant_of_object(tx: LedgerTransaction, subject: str) -> str:
     return str(tx.scalar(named) or "") if folder == "results" else ""
 
 
-def _with_evidence(tx: LedgerTransaction, known: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
-    """Let an open investigation carry the newest evidence; a resolved one keeps what was decided on."""
+def _add_evidence(tx: LedgerTransaction, known: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
+    """Record the newest evidence with an open investigation; a resolved one keeps what was decided on."""
     merged = dict(known["evidence"]) | dict(evidence)
     if known["state"] == OPEN and merged != known["evidence"]:
         tx.execute(
@@ -153,10 +210,30 @@ def read_investigation(
     return row
 
 
+def list_investigations(
+    tx: LedgerTransaction, *, only_open: bool, tenant: str | None = None
+) -> list[dict[str, Any]]:
+    """Return investigations, those with the nearest deadline first; none that are another tenant's."""
+    query = select(investigations).order_by(investigations.c.deadline_at, investigations.c.investigation_id)
+    if only_open:
+        query = query.where(investigations.c.state == OPEN)
+    return tx.rows(query.where(_is_visible(tenant)))
+
+
+def _is_visible(tenant: str | None) -> ColumnElement[bool]:
+    """Return the condition that a tenant may see an investigation: its own, or one that concerns none."""
+    return true() if tenant is None else investigations.c.tenant.in_((tenant, ""))
+
+
+def is_owned(row: Mapping[str, Any], *, now: dt.datetime, principals: frozenset[str]) -> bool:
+    """Return whether an open investigation has an active owner and is inside its deadline."""
+    return row["owner"] in principals and row["deadline_at"] >= now
+
+
 def assign_investigation(
     tx: LedgerTransaction, investigation_id: str, *, owner: str, actor: str, limits: Limits
 ) -> None:
-    """Give an open investigation to an active principal.
+    """Assign an open investigation to an active principal.
 
     Raises:
         InputRefused: INVESTIGATION.OWNER_INACTIVE.v1. NotAllowed: it is already resolved.
@@ -182,10 +259,35 @@ def assign_investigation(
     )
 
 
+_OVERDUE = (
+    select(investigations.c.investigation_id)
+    .where(investigations.c.state == OPEN)
+    .where(investigations.c.deadline_at < bindparam("now"))
+    .where(investigations.c.owner != bindparam("escalation"))
+    .order_by(investigations.c.investigation_id)
+)
+
+
+def escalate_overdue(tx: LedgerTransaction, *, limits: Limits) -> list[str]:
+    """Assign open investigations past their deadline to the escalation of the rota; returns their ids.
+
+    The deadline stays as it is: an overdue investigation counts as unowned until someone resolves it.
+    """
+    escalation = limits.staffing.escalation
+    if escalation not in limits.staffing.principals:
+        return []
+    overdue = [
+        row["investigation_id"] for row in tx.rows(_OVERDUE, {"now": tx.now(), "escalation": escalation})
+    ]
+    for investigation_id in overdue:
+        assign_investigation(tx, investigation_id, owner=escalation, actor=RECONCILER, limits=limits)
+    return overdue
+
+
 def resolve_investigation(
     tx: LedgerTransaction, investigation_id: str, *, resolution: str, actor: str
 ) -> None:
-    """Close an investigation with a recorded decision; the same decision again changes nothing."""
+    """Resolve an investigation with a recorded decision; the same decision again changes nothing."""
     row = read_investigation(tx, investigation_id)
     written = tx.execute(
         update(investigations)
@@ -207,21 +309,33 @@ def resolve_investigation(
     )
 
 
-def list_investigations(
-    tx: LedgerTransaction, *, only_open: bool, tenant: str | None = None
-) -> list[dict[str, Any]]:
-    """Return investigations, those with the nearest deadline first; none that are another tenant's."""
-    query = select(investigations).order_by(investigations.c.deadline_at, investigations.c.investigation_id)
-    if only_open:
-        query = query.where(investigations.c.state == OPEN)
-    return tx.rows(query.where(_is_visible(tenant)))
+# Every pass runs this once per kind.
+_OPEN_OF_KIND = (
+    select(investigations.c.investigation_id, investigations.c.subject)
+    .where(investigations.c.kind == bindparam("of_kind"))
+    .where(investigations.c.state == OPEN)
+    .order_by(investigations.c.investigation_id)
+)
 
 
-def _is_visible(tenant: str | None) -> ColumnElement[bool]:
-    """Return the condition that a tenant may see an investigation: its own, or one that concerns none."""
-    return true() if tenant is None else investigations.c.tenant.in_((tenant, ""))
+def resolve_gone(
+    tx: LedgerTransaction, kind: InvestigationKind, *, unresolved_subjects: Collection[str], resolution: str
+) -> list[str]:
+    """Resolve the open investigations of a kind whose subject is no longer violated; returns their ids.
+
+    Args:
+        unresolved_subjects: the subjects that are violated now, without numbers.
+    """
+    gone = [
+        row["investigation_id"]
+        for row in tx.rows(_OPEN_OF_KIND, {"of_kind": kind})
+        if plain_subject(row["subject"]) not in unresolved_subjects
+    ]
+    for investigation_id in gone:
+        resolve_investigation(tx, investigation_id, resolution=resolution, actor=RECONCILER)
+    return gone
 
 
-def is_owned(row: Mapping[str, Any], *, now: dt.datetime, principals: frozenset[str]) -> bool:
-    """Tell whether an open investigation has an active owner and lies inside its deadline (D13)."""
-    return row["owner"] in principals and row["deadline_at"] >= now
+def plain_subject(subject: str) -> str:
+    """Return a subject without the number of its repetition."""
+    return subject.partition("#")[0]

@@ -21,6 +21,7 @@ from receipt_pipeline.ledger.investigations import (
     OPEN,
     RESOLVED,
     InvestigationKind,
+    InvestigationRequest,
     open_investigation,
     resolve_investigation,
 )
@@ -89,15 +90,18 @@ def _insert(
     if job.terminal_class is None:
         asked = open_investigation(
             tx,
-            InvestigationKind.IMPORTED_OPEN,
-            subject=job_id,
-            job_id=job_id,
-            reason=IMPORT_OPEN_THERE,
-            suspected_effect=f"whatever {origin} may still do for its job",
-            allowed_repair=f"look the job up in {origin} and import its final row; or record what was found",
+            InvestigationRequest(
+                InvestigationKind.IMPORTED_OPEN,
+                subject=job_id,
+                job_id=job_id,
+                reason=IMPORT_OPEN_THERE,
+                suspected_effect=f"whatever {origin} may still do for its job",
+                allowed_repair=f"look the job up in {origin} and import its final row,"
+                " or record what was found",
+                evidence={"origin": origin, "external_id": job.external_id, "state_as_written": job.word},
+                tenant=tenant,
+            ),
             limits=limits,
-            evidence={"origin": origin, "external_id": job.external_id, "state_as_written": job.word},
-            tenant=tenant,
         )
     tx.execute(
         insert(imported_jobs).values(

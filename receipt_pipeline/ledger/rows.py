@@ -8,11 +8,17 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, CompoundSelect, bindparam, select, true, union_all
 
+from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.schema.admin import imported_jobs
 from receipt_pipeline.ledger.schema.jobs import jobs
 
 _SET_ASIDE, _SCANS, _RESULTS = "set-aside/", "scans/", "results/"
+
+
+def is_terminal() -> ColumnElement[bool]:
+    """Return the condition that a job's row is closed."""
+    return jobs.c.state.in_(sorted(TERMINAL_STATES))
 
 
 @dataclass(frozen=True, slots=True)

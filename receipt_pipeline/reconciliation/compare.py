@@ -17,18 +17,8 @@ from receipt_pipeline.core.reasons import RESULT_MISSING
 from receipt_pipeline.core.result_document import RESULT_CONTRACT
 from receipt_pipeline.ledger.effects.objects import ObjectOutcome, explained_keys, results_to_check
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.invariants.effects import effect_gaps, task_faults, unexplained_notifications
-from receipt_pipeline.ledger.invariants.objects import held_divergence, unheld_divergence
-from receipt_pipeline.ledger.invariants.records import (
-    Finding,
-    missing_terminal,
-    orphan_terminals,
-    terminal_record_conflicts,
-    unbalanced_items,
-    unowned_investigations,
-    unowned_jobs,
-)
-from receipt_pipeline.ledger.invariants.work import abandoned_leases, attempts_beyond_budget
+from receipt_pipeline.ledger.invariants import INVARIANTS
+from receipt_pipeline.ledger.invariants.invariant import Bounds, Finding, Observe, find
 from receipt_pipeline.objects.store import RESULTS_PREFIX, SET_ASIDE_PREFIX, ObjectEntry
 from receipt_pipeline.reconciliation.context import OBJECTS_BATCH_MAX, Reconciler
 
@@ -90,29 +80,17 @@ def compare(services: Reconciler) -> Comparison:
         objects_listed += listed
         faults += orphans
     with services.ledger.reading() as tx:
-        findings = ledger_findings(tx, services)
+        findings = ledger_findings(tx, services.bounds())
     return Comparison(results_seen, objects_listed, tuple(faults), findings)
 
 
-def ledger_findings(tx: LedgerTransaction, services: Reconciler) -> dict[str, Finding]:
-    """Return every finding that the ledger gives by itself, by name."""
-    limits = services.limits
-    found = (
-        terminal_record_conflicts(tx),
-        orphan_terminals(tx),
-        unbalanced_items(tx),
-        missing_terminal(tx, limits=limits),
-        unowned_jobs(tx, limits=limits),
-        unowned_investigations(tx, limits=limits),
-        attempts_beyond_budget(tx, limits=limits),
-        abandoned_leases(tx, limits=limits),
-        effect_gaps(tx),
-        unexplained_notifications(tx, limits=limits),
-        task_faults(tx),
-        unheld_divergence(tx),
-        held_divergence(tx),
-    )
-    return {finding.name: finding for finding in found}
+def ledger_findings(tx: LedgerTransaction, bounds: Bounds) -> dict[str, Finding]:
+    """Return every finding that the ledger gives without a look at the objects, by its key."""
+    return {
+        invariant.finding: find(tx, invariant, bounds)
+        for invariant in INVARIANTS
+        if invariant.observe is Observe.NOTHING and not invariant.warns
+    }
 
 
 def look_at_results(services: Reconciler, *, depth: Depth = Depth.CONTENT) -> Iterator[list[Sighting]]:

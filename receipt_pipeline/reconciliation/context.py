@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from receipt_pipeline.core.alerts import AlertThresholds
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.invariants.invariant import Bounds
 from receipt_pipeline.objects.store import ObjectStore
 
 JOBS_BATCH_MAX = 500
@@ -16,13 +17,17 @@ OBJECTS_BATCH_MAX = 400
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """The services that every comparison and every repair is handed.
+    """Ledger, objects and limits of every comparison and every repair.
 
     Attributes:
-        thresholds: reads when operators are warned, each time anew: the file may have changed.
+        thresholds: reads when operators are warned, each time again: the file may have changed.
     """
 
     ledger: Ledger
     objects: ObjectStore
     limits: Limits
     thresholds: Callable[[], AlertThresholds] = AlertThresholds
+
+    def bounds(self) -> Bounds:
+        """Return what invariants are measured against now."""
+        return Bounds(self.limits, self.thresholds())

@@ -12,7 +12,8 @@ from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import NOT_FOUND
 from receipt_pipeline.core.result_document import parse_result
-from receipt_pipeline.ledger.invariants.objects import RESULT, unheld_divergence
+from receipt_pipeline.ledger.invariants.invariant import find
+from receipt_pipeline.ledger.invariants.objects import DIVERGENCE_IS_HELD, RESULT
 from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
 from receipt_pipeline.ledger.jobs.publication import uploads_of
 from receipt_pipeline.ledger.jobs.quarantine import (
@@ -30,7 +31,7 @@ from receipt_pipeline.reconciliation.context import Reconciler
 def hold_divergence(services: Reconciler) -> list[str]:
     """Quarantine every subject whose digests differ and that nothing holds yet; returns the job ids."""
     with services.ledger.reading() as tx:
-        found = unheld_divergence(tx).rows
+        found = find(tx, DIVERGENCE_IS_HELD, services.bounds()).rows
     subjects: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in found:
         subjects.setdefault((row["job_id"], row["subject"]), []).append(row)

@@ -8,13 +8,21 @@ from typing import Any
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.reasons import FACT_STANDS
 from receipt_pipeline.ledger.effects.objects import results_to_check
-from receipt_pipeline.ledger.investigations import OPEN, read_investigation, resolve_investigation
+from receipt_pipeline.ledger.investigations import (
+    OBJECT_KINDS,
+    OPEN,
+    read_investigation,
+    resolve_investigation,
+)
 from receipt_pipeline.ledger.jobs.quarantine import withdraw_result
-from receipt_pipeline.ledger.standing_facts import OBJECT_KINDS, fact_stands
 from receipt_pipeline.reconciliation.compare import Depth, look_at_result
 from receipt_pipeline.reconciliation.context import Reconciler
 from receipt_pipeline.reconciliation.expire import close_retired, expire_overdue, free_waiting, overrun_late
-from receipt_pipeline.reconciliation.investigate import ask_about_faults, ask_about_open_jobs
+from receipt_pipeline.reconciliation.investigate import (
+    investigate_all,
+    investigate_open_jobs,
+    is_still_violated,
+)
 from receipt_pipeline.reconciliation.quarantine import hold_divergence
 from receipt_pipeline.reconciliation.sweep import SweepSummary, record_sightings
 from receipt_pipeline.reconciliation.sweep import sweep_objects as look_at_objects
@@ -75,7 +83,7 @@ def reconcile_ledger(services: Reconciler, *, granted: bool = False) -> Reconcil
     settled = settle_answered_messages(services)
     quarantined = hold_divergence(services)
     silent, stranded = free_waiting(services)
-    asked = ask_about_open_jobs(services)
+    investigated = investigate_open_jobs(services)
     return ReconcileSummary(
         expired=tuple(expired),
         taken_over=tuple(taken),
@@ -88,16 +96,18 @@ def reconcile_ledger(services: Reconciler, *, granted: bool = False) -> Reconcil
         quarantined=tuple(quarantined),
         waves_closed=tuple(silent),
         without_worker=tuple(stranded),
-        questions_opened=asked.opened,
-        questions_healed=asked.healed,
+        questions_opened=investigated.opened,
+        questions_healed=investigated.resolved,
     )
 
 
 def sweep_objects(services: Reconciler) -> ReconcileSummary:
     """Look at every object and at the whole ledger, and ask about what disagrees; for a run."""
     objects = look_at_objects(services)
-    asked = ask_about_faults(services)
-    return ReconcileSummary(questions_opened=asked.opened, questions_healed=asked.healed, objects=objects)
+    investigated = investigate_all(services)
+    return ReconcileSummary(
+        questions_opened=investigated.opened, questions_healed=investigated.resolved, objects=objects
+    )
 
 
 def reconcile(services: Reconciler, *, granted: bool = False) -> ReconcileSummary:
@@ -140,7 +150,7 @@ def answer_question(
             if withdraw:
                 assert question["kind"] in OBJECT_KINDS, question["kind"]
                 withdraw_result(tx, job_id=question["job_id"], actor=actor)
-            elif fact_stands(tx, question, limits=services.limits):
+            elif is_still_violated(tx, question, bounds=services.bounds()):
                 repair = question["allowed_repair"]
                 raise NotAllowed(FACT_STANDS, investigation_id=investigation_id, allowed_repair=repair)
         resolve_investigation(tx, investigation_id, resolution=answer, actor=actor)

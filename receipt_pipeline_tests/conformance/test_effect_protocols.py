@@ -20,9 +20,8 @@ from receipt_pipeline.core.effects import (
     WhenUnknown,
 )
 from receipt_pipeline.effects.alerts import deliver_alerts
-from receipt_pipeline.ledger.effects.alerts import link_alerts, raise_alert
+from receipt_pipeline.ledger.effects.alerts import AlertFinding, link_alerts, raise_alert
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.invariants.alerts import AlertFinding
 from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.reconciliation.repair import answer_question, reconcile, reconcile_ledger
 from receipt_pipeline.reconciliation.take_over import take_expired_leases

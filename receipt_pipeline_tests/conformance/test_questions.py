@@ -13,6 +13,7 @@ from receipt_pipeline.ledger.effects.consumption import make_review_tasks
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import (
     InvestigationKind,
+    InvestigationRequest,
     assign_investigation,
     is_owned,
     list_investigations,
@@ -51,15 +52,17 @@ def ask(ledger: Ledger, subject: str, *, job_id: str | None = None, again: str =
     with ledger.transaction() as tx:
         return open_investigation(
             tx,
-            InvestigationKind.MISSING_OBJECT,
-            subject=subject,
-            job_id=job_id,
-            reason=RESULT_MISSING,
-            suspected_effect="the object is gone",
-            allowed_repair="restore it",
+            InvestigationRequest(
+                InvestigationKind.MISSING_OBJECT,
+                subject=subject,
+                job_id=job_id,
+                reason=RESULT_MISSING,
+                suspected_effect="the object is gone",
+                allowed_repair="restore it",
+                evidence={"asked": again or "first"},
+                reopened_as=again,
+            ),
             limits=LIMITS,
-            evidence={"asked": again or "first"},
-            again=again,
         )
 
 

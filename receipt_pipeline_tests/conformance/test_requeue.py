@@ -12,7 +12,8 @@ from receipt_pipeline.core.lifecycle import Phase
 from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.invariants.work import attempts_beyond_budget
+from receipt_pipeline.ledger.invariants.invariant import Bounds, find
+from receipt_pipeline.ledger.invariants.work import ATTEMPTS_WITHIN_BUDGET
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import Requeued, renew_lease, requeue_job
@@ -105,7 +106,7 @@ def test_requeues_beyond_the_attempt_budget_are_the_operators_own(ledger: Ledger
         builders.claimed(ledger, job_id)
         requeue(ledger, job_id)
     with ledger.reading() as tx:
-        assert attempts_beyond_budget(tx, limits=LIMITS).rows == []
+        assert find(tx, ATTEMPTS_WITHIN_BUDGET, Bounds(LIMITS)).rows == []
 
 
 def a_closed_job(ledger: Ledger) -> str:

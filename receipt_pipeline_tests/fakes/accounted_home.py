@@ -12,7 +12,7 @@ from receipt_pipeline.core.reasons import RESULT_MISSING, UPLOAD_FAILED
 from receipt_pipeline.effects.consume import consume_due, receive_event
 from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import deliver
-from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
+from receipt_pipeline.ledger.investigations import InvestigationKind, InvestigationRequest, open_investigation
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob
 from receipt_pipeline.ledger.jobs.expire import expire_job
@@ -102,11 +102,13 @@ def a_question(services: EffectServices, kind: InvestigationKind, job_id: str) -
     with services.ledger.transaction() as tx:
         return open_investigation(
             tx,
-            kind,
-            subject=job_id,
-            job_id=job_id,
-            reason=RESULT_MISSING,
-            suspected_effect="none",
-            allowed_repair="look",
+            InvestigationRequest(
+                kind,
+                subject=job_id,
+                job_id=job_id,
+                reason=RESULT_MISSING,
+                suspected_effect="none",
+                allowed_repair="look",
+            ),
             limits=LIMITS,
         )

@@ -18,13 +18,14 @@ from receipt_pipeline.effects.consume import consume_due
 from receipt_pipeline.effects.context import EffectServices
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.invariants.invariant import CheckOutcome
+from receipt_pipeline.ledger.invariants import CHECKED, INVARIANTS
+from receipt_pipeline.ledger.invariants.invariant import CheckOutcome, find, query_text
 from receipt_pipeline.ledger.jobs.checkpoint import write_checkpoint
 from receipt_pipeline.ledger.jobs.failures import fail_attempt
 from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.ledger.schema.jobs import jobs, metadata
 from receipt_pipeline.objects.local_store import LocalObjectStore
-from receipt_pipeline.reconciliation.checks import CHECKS
+from receipt_pipeline.reconciliation.checks import run_check
 from receipt_pipeline.reconciliation.context import Reconciler
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.builders import claimed
@@ -86,11 +87,20 @@ class ReconcileBench:
 
     def check(self, name: str) -> CheckOutcome:
         """Run one check."""
-        return CHECKS[name].run(self.services)
+        return run_check(self.services, name)
 
     def red_checks(self) -> set[str]:
         """Return the names of all checks that do not pass now."""
-        return {name for name in CHECKS if not self.check(name).passed}
+        return {name for name in CHECKED if not self.check(name).passed}
+
+    def find(self, key: str) -> list[dict[str, Any]]:
+        """Return the violations of the invariant with this finding key; its query text finds them as well."""
+        (invariant,) = [line for line in INVARIANTS if line.finding == key]
+        with self.ledger.reading() as tx:
+            finding = find(tx, invariant, self.services.bounds())
+            text = query_text(finding.query, tx.dialect)
+        assert len(self.ask_by_hand(text)) == len(finding.rows)
+        return finding.rows
 
     def edit(self, statement: str, **values: Any) -> None:
         """Change the ledger behind its back, as nothing in the product ever does."""
@@ -168,11 +178,11 @@ def assert_red(house: ReconcileBench, name: str, *job_ids: str | None) -> list[d
     """Assert that a check names these jobs, and that its own query finds the very same rows."""
     outcome = house.check(name)
     assert not outcome.passed
-    assert sorted({str(row["job_id"]) for row in outcome.offenders}) == sorted(map(str, job_ids))
-    assert all(next(iter(row)) == "job_id" for row in outcome.offenders)
+    assert sorted({str(row["job_id"]) for row in outcome.violations}) == sorted(map(str, job_ids))
+    assert all(next(iter(row)) == "job_id" for row in outcome.violations)
     by_hand = house.ask_by_hand(outcome.query_text)
-    assert [row["job_id"] for row in by_hand] == [row["job_id"] for row in outcome.offenders]
-    return [dict(row) for row in outcome.offenders]
+    assert [row["job_id"] for row in by_hand] == [row["job_id"] for row in outcome.violations]
+    return [dict(row) for row in outcome.violations]
 
 
 def assert_settled(house: ReconcileBench) -> None:

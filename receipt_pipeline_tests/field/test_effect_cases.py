@@ -33,7 +33,7 @@ from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.schema.effects import consumed, investigations, quarantine, review_tasks
-from receipt_pipeline.reconciliation.checks import CHECKS
+from receipt_pipeline.reconciliation.checks import run_check
 from receipt_pipeline.reconciliation.context import Reconciler
 from receipt_pipeline_tests.builders import (
     LIMITS,
@@ -163,8 +163,8 @@ def test_case_09_a_success_marker_without_its_object_is_named_and_never_acted_up
     job_ids = accept_all(services, rows_of_manifest(case(shared, "09")))
     first, second, third = (a_success(services, job_id, stored=job_id != job_ids[1]) for job_id in job_ids)
     reconciler = Reconciler(ledger=services.ledger, objects=services.objects, limits=LIMITS)
-    checked = CHECKS["every_success_has_its_object"].run(reconciler)
-    assert (checked.passed, [row["job_id"] for row in checked.offenders]) == (False, [second["job_id"]])
+    checked = run_check(reconciler, "every_success_has_its_object")
+    assert (checked.passed, [row["job_id"] for row in checked.violations]) == (False, [second["job_id"]])
     a_round(services)
     a_round(services)
     assert tasks_by_job(services) == {first["job_id"]: 1, third["job_id"]: 1}

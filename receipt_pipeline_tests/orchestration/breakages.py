@@ -11,7 +11,7 @@ from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.reasons import RESULT_MISSING
 from receipt_pipeline.core.request import LimitsRequest
-from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
+from receipt_pipeline.ledger.investigations import InvestigationKind, InvestigationRequest, open_investigation
 from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline_tests.builders import claimed
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, job_of
@@ -187,12 +187,14 @@ def _question_without_owner(home: OpenedHome) -> Broken:
     with home.app.ledger.transaction() as tx:
         asked = open_investigation(
             tx,
-            InvestigationKind.MISSING_OBJECT,
-            subject=job_id,
-            job_id=job_id,
-            reason=RESULT_MISSING,
-            suspected_effect="the result is gone",
-            allowed_repair="look",
+            InvestigationRequest(
+                InvestigationKind.MISSING_OBJECT,
+                subject=job_id,
+                job_id=job_id,
+                reason=RESULT_MISSING,
+                suspected_effect="the result is gone",
+                allowed_repair="look",
+            ),
             limits=home.app.settings.limits,
         )
     home.bench.edit("UPDATE investigations SET owner = 'nobody' WHERE investigation_id = :asked", asked=asked)

@@ -79,8 +79,7 @@ def test_what_is_open_comes_first_with_its_job_and_what_may_be_done(opened: Open
 def test_what_a_caller_wrote_is_text_on_the_page_and_never_markup(opened: OpenedHome) -> None:
     with opened.app.ledger.transaction() as tx:
         from receipt_pipeline.core.alerts import AlertKind
-        from receipt_pipeline.ledger.effects.alerts import raise_alert
-        from receipt_pipeline.ledger.invariants.alerts import AlertFinding
+        from receipt_pipeline.ledger.effects.alerts import AlertFinding, raise_alert
 
         raise_alert(tx, AlertFinding(AlertKind.TEST, "<script>alert(1)</script>", None, {}))
     text, _ = page_of(opened.app)

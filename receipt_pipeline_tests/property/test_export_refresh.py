@@ -18,11 +18,10 @@ from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.items import Decision
 from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.effects.context import EffectServices
-from receipt_pipeline.ledger.effects.alerts import record_alert_delivery, record_alerts
+from receipt_pipeline.ledger.effects.alerts import AlertFinding, record_alert_delivery, record_alerts
 from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_first_checks, record_object_check
 from receipt_pipeline.ledger.effects.retention import forget_diagnostics, record_purged
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
-from receipt_pipeline.ledger.invariants.alerts import AlertFinding
 from receipt_pipeline.ledger.investigations import InvestigationKind
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.expire import expire_job

@@ -20,12 +20,9 @@ from receipt_pipeline.ledger.effects.objects import (
     release_holds,
 )
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.invariants.objects import held_divergence, unheld_divergence
-from receipt_pipeline.ledger.invariants.records import orphan_terminals, unowned_investigations
 from receipt_pipeline.ledger.jobs.quarantine import hold_divergent
 from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.ledger.schema.jobs import events
-from receipt_pipeline.reconciliation.compare import compare
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.builders import claimed
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
@@ -101,10 +98,7 @@ def test_a_question_past_its_deadline_or_of_an_inactive_owner_is_unowned(house: 
     (question,) = house.questions()
 
     def unowned() -> list[str]:
-        with house.ledger.reading() as tx:
-            finding = unowned_investigations(tx, limits=house.limits)
-        assert len(house.ask_by_hand(finding.query_text)) == len(finding.rows)
-        return [row["investigation_id"] for row in finding.rows]
+        return [row["investigation_id"] for row in house.find("unowned_investigations")]
 
     assert unowned() == []
     house.clock.set(question["deadline_at"] + dt.timedelta(microseconds=1))
@@ -118,8 +112,7 @@ def test_a_question_past_its_deadline_or_of_an_inactive_owner_is_unowned(house: 
 def test_an_orphan_record_is_found_by_itself(house: ReconcileBench) -> None:
     house.succeeded(key="one")
     house.edit("UPDATE events SET job_id = 'job_nobody' WHERE kind = 'terminal'")
-    with house.ledger.reading() as tx:
-        assert [row["job_id"] for row in orphan_terminals(tx).rows] == ["job_nobody"]
+    assert [row["job_id"] for row in house.find("orphan_terminals")] == ["job_nobody"]
 
 
 def test_an_upload_of_a_lost_attempt_with_another_digest_is_divergence(house: ReconcileBench) -> None:
@@ -131,8 +124,7 @@ def test_an_upload_of_a_lost_attempt_with_another_digest_is_divergence(house: Re
         " intended_at, updated_at FROM effects WHERE kind = 'result_object' AND job_id = :job",
         job=job["job_id"],
     )
-    with house.ledger.reading() as tx:
-        (row,) = unheld_divergence(tx).rows
+    (row,) = house.find("unheld_divergence")
     assert (row["subject"], row["other_digest"], row["source"]) == ("result", "sha256:lost", "intent")
     assert row["known_digest"] == job["result_digest"]
     reconcile(house.services)
@@ -146,10 +138,9 @@ def test_open_quarantines_are_listed_with_their_question(house: ReconcileBench) 
     other = [{"digest": "sha256:other", "source": "test", "lease_epoch": None}]
     with house.ledger.transaction() as tx:
         hold_divergent(tx, job_id=job_id, subject="result", limits=house.limits, further=other)
-    found = compare(house.services).findings["held_divergence"]
-    assert [(row["job_id"], row["subject"]) for row in found.rows] == [(job_id, "result")]
-    with house.ledger.reading() as tx:
-        assert held_divergence(tx).rows[0]["investigation_id"] == house.questions()[0]["investigation_id"]
+    (row,) = house.find("held_divergence")
+    assert (row["job_id"], row["subject"]) == (job_id, "result")
+    assert row["investigation_id"] == house.questions()[0]["investigation_id"]
 
 
 @pytest.mark.requirement("R158")

@@ -15,8 +15,7 @@ from receipt_pipeline.core.alerts import AlertKind
 from receipt_pipeline.core.audiences import ROLES_OF_AUDIENCE, Audience
 from receipt_pipeline.core.errors import NotAllowed, NotFound
 from receipt_pipeline.core.principals import Principal, Role
-from receipt_pipeline.ledger.effects.alerts import raise_alert
-from receipt_pipeline.ledger.invariants.alerts import AlertFinding
+from receipt_pipeline.ledger.effects.alerts import AlertFinding, raise_alert
 from receipt_pipeline.objects.store import set_aside_key
 from receipt_pipeline.worker.loop import work_group
 from receipt_pipeline_tests.builders import CALLER, TENANT

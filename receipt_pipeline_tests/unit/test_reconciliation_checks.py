@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.core.alerts import AlertThresholds
+from receipt_pipeline.core.alerts import AlertKind, AlertThresholds
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.invariants.objects import object_mismatch
-from receipt_pipeline.reconciliation.checks import CHECKS
+from receipt_pipeline.ledger.invariants import CHECKED, INVARIANTS
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.builders import claimed
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
@@ -31,7 +30,7 @@ def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
 
 def test_a_healthy_house_passes_every_check_and_names_its_asset(house: ReconcileBench) -> None:
     assert house.red_checks() == set()
-    assert {name: check.asset for name, check in CHECKS.items()} == {
+    assert {name: check.asset for name, check in CHECKED.items()} == {
         "one_terminal_record_per_job": "job_ledger",
         "items_balance_to_accepted": "job_ledger",
         "every_accepted_job_is_terminal_or_owned": "job_ledger",
@@ -47,6 +46,50 @@ def test_a_healthy_house_passes_every_check_and_names_its_asset(house: Reconcile
         "every_notification_delivered_or_explained": "notifications",
         "one_task_per_decision": "review_tasks",
         "no_divergent_result_served": "review_tasks",
+    }
+
+
+def test_the_registry_keeps_the_stored_names_and_blocks_nothing() -> None:
+    assert {line.finding for line in INVARIANTS if not line.warns} == {
+        "terminal_record_conflicts",
+        "orphan_terminals",
+        "unbalanced_items",
+        "missing_terminal",
+        "unowned_jobs",
+        "unowned_investigations",
+        "attempts_beyond_budget",
+        "abandoned_leases",
+        "effect_gaps",
+        "unexplained_notifications",
+        "task_faults",
+        "unheld_divergence",
+        "held_divergence",
+        "divergent_and_served",
+        "success_without_object",
+        "object_mismatch",
+        "object_without_success",
+        "pins_not_stated",
+    }
+    assert {line.alert for line in INVARIANTS} - {None} == set(AlertKind) - {AlertKind.TEST}
+    for key in ("name", "finding"):
+        assert len({getattr(line, key) for line in INVARIANTS}) == len(INVARIANTS)
+    assert not any(line.blocking for line in INVARIANTS)
+    assert {
+        line.finding: (line.investigation.kind.value, line.investigation.reason.code)
+        for line in INVARIANTS
+        if line.investigation
+    } == {
+        "terminal_record_conflicts": ("unbalanced", "TERMINAL.CONFLICT.v1"),
+        "unbalanced_items": ("unbalanced", "ITEMS.UNBALANCED.v1"),
+        "missing_terminal": ("missing_terminal", "TERMINAL.MISSING.v1"),
+        "attempts_beyond_budget": ("attempts_beyond_budget", "ATTEMPTS.BEYOND_BUDGET.v1"),
+        "effect_gaps": ("effect_gap", "EFFECT.GAP.v1"),
+        "unexplained_notifications": ("effect_gap", "EFFECT.GAP.v1"),
+        "task_faults": ("effect_gap", "EFFECT.GAP.v1"),
+        "success_without_object": ("missing_object", "RESULT.MISSING.v1"),
+        "object_mismatch": ("altered_object", "RESULT.MISMATCH.v1"),
+        "pins_not_stated": ("altered_object", "RESULT.MISMATCH.v1"),
+        "object_without_success": ("orphan_object", "OBJECT.UNEXPLAINED.v1"),
     }
 
 
@@ -83,8 +126,7 @@ def test_a_shortened_object_is_noticed_without_reading_every_object(house: Recon
     path.chmod(0o600)
     path.write_bytes(path.read_bytes()[:-1])
     house.check("every_success_has_its_object")
-    with house.ledger.reading() as tx:
-        assert [row["job_id"] for row in object_mismatch(tx).rows] == [job["job_id"]]
+    assert [row["job_id"] for row in house.find("object_mismatch")] == [job["job_id"]]
 
 
 def test_an_unreadable_object_proves_no_success(house: ReconcileBench) -> None:

@@ -82,7 +82,7 @@ def accountant(services: EffectServices, tmp_path: Path) -> Accountant:
 
 def gate_offenders(accountant: Accountant) -> list[str]:
     """Return the job ids for which the release gate is red."""
-    return [str(row["job_id"]) for row in ACCOUNTING_CHECKS["release_gate"].run(accountant).offenders]
+    return [str(row["job_id"]) for row in ACCOUNTING_CHECKS["release_gate"].run(accountant).violations]
 
 
 def recount(services: EffectServices) -> dict[str, Any]:

@@ -74,8 +74,8 @@ def accountant(services: EffectServices, tmp_path: Path) -> Accountant:
 def matches(accountant: Accountant) -> list[tuple[str, str]]:
     """Return what differs between report and ledger: job id and fault."""
     outcome = ACCOUNTING_CHECKS["report_matches_ledger"].run(accountant)
-    assert outcome.passed == (outcome.offenders == ())
-    return [(row["job_id"], row["fault"]) for row in outcome.offenders]
+    assert outcome.passed == (outcome.violations == ())
+    return [(row["job_id"], row["fault"]) for row in outcome.violations]
 
 
 @pytest.mark.requirement("R133", "R135", "R136", "R137")
@@ -323,7 +323,7 @@ def test_open_questions_are_shown_with_their_owner_and_whether_they_are_overdue(
     publish_report(accountant)
     assert run_query(accountant, query) == [{"investigation_id": question, "owned": False, "overdue": True}]
     gate = ACCOUNTING_CHECKS["release_gate"].run(accountant)
-    assert [row["investigation_id"] for row in gate.offenders] == [question]
+    assert [row["investigation_id"] for row in gate.violations] == [question]
     found = run_query(accountant, gate.query_text)
     assert [row["investigation_id"] for row in found] == [question]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,10 +11,18 @@ from sqlalchemy import and_, insert, select, update
 
 from receipt_pipeline.core.alerts import AlertKind
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.invariants.alerts import AlertFinding
-from receipt_pipeline.ledger.invariants.records import Finding, find
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.schema.admin import alert_deliveries, alert_links, alerts
+
+
+@dataclass(frozen=True, slots=True)
+class AlertFinding:
+    """Something to warn of. `subject` is the job id, or a name for what concerns no single job."""
+
+    kind: AlertKind
+    subject: str
+    job_id: str | None
+    detail: Mapping[str, Any]
 
 
 def open_alerts(tx: LedgerTransaction) -> list[dict[str, Any]]:
@@ -21,16 +30,6 @@ def open_alerts(tx: LedgerTransaction) -> list[dict[str, Any]]:
     return tx.rows(
         select(alerts).where(alerts.c.resolved_at.is_(None)).order_by(alerts.c.raised_at, alerts.c.alert_id)
     )
-
-
-def standing_alerts(tx: LedgerTransaction) -> Finding:
-    """Find the alerts that stand, as a check shows them."""
-    query = (
-        select(alerts.c.job_id, alerts.c.kind, alerts.c.subject, alerts.c.raised_at, alerts.c.alert_id)
-        .where(alerts.c.resolved_at.is_(None))
-        .order_by(alerts.c.raised_at, alerts.c.alert_id)
-    )
-    return find(tx, name="standing_alerts", meaning="no alert stands", query=query)
 
 
 def all_alerts(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:

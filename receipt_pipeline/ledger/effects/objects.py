@@ -15,9 +15,8 @@ from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import SCAN_RETIRED
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind
+from receipt_pipeline.ledger.investigations import RECONCILER, RESOLVED, InvestigationKind
 from receipt_pipeline.ledger.journal import EventKind, append_event
-from receipt_pipeline.ledger.open_questions import RECONCILER
 from receipt_pipeline.ledger.schema.effects import (
     effects,
     investigations,

@@ -11,7 +11,12 @@ from receipt_pipeline.core.effects import EFFECT_TRANSITIONS, EffectKind, Effect
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import NOTIFICATION_UNKNOWN, Reason
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind, open_investigation
+from receipt_pipeline.ledger.investigations import (
+    RESOLVED,
+    InvestigationKind,
+    InvestigationRequest,
+    open_investigation,
+)
 from receipt_pipeline.ledger.jobs.finalize import finish_job_if_done
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.schema.effects import consumed, deliveries, effects, investigations, outbox
@@ -219,14 +224,16 @@ def _hold_unknown(tx: LedgerTransaction, message: dict[str, Any], *, reason: Rea
     _settle_effect(tx, job_id, EffectState.UNKNOWN, reference="", reason=reason)
     open_investigation(
         tx,
-        InvestigationKind.UNKNOWN_EFFECT,
-        subject=notification_subject(job_id),
-        job_id=job_id,
-        reason=reason,
-        suspected_effect=f"message {message['message_id']} may have reached its receiver",
-        allowed_repair="ask the receiver by the message id, then resolve this with the answer",
+        InvestigationRequest(
+            InvestigationKind.UNKNOWN_EFFECT,
+            subject=notification_subject(job_id),
+            job_id=job_id,
+            reason=reason,
+            suspected_effect=f"message {message['message_id']} may have reached its receiver",
+            allowed_repair="ask the receiver by the message id, then resolve this with the answer",
+            evidence={"message_id": message["message_id"], "sends": message["sends"] + 1},
+        ),
         limits=limits,
-        evidence={"message_id": message["message_id"], "sends": message["sends"] + 1},
     )
 
 

@@ -14,10 +14,14 @@ from sqlalchemy import ColumnElement, and_, case, func, or_, select
 from receipt_pipeline.core.items import ItemClass
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES, JobState
 from receipt_pipeline.core.limits import Limits
-from receipt_pipeline.ledger.changes import CopiedLedger
-from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.invariants.records import is_terminal, terminal_events, unresolved_because
+from receipt_pipeline.ledger.changes import LedgerReader
+from receipt_pipeline.ledger.invariants.records import (
+    moments_after_grace,
+    past_deadline_reason,
+    terminal_events,
+)
 from receipt_pipeline.ledger.journal import EventKind
+from receipt_pipeline.ledger.rows import is_terminal
 from receipt_pipeline.ledger.schema.jobs import events, items, jobs
 
 NO_TERMINAL_RECORD = "terminal_without_record"
@@ -51,20 +55,25 @@ class AccountSets:
     ordinary: Mapping[JobState, int]
 
 
-def account_sets(tx: LedgerTransaction, *, limits: Limits, cutoff: dt.datetime | None = None) -> AccountSets:
+def account_sets(reader: LedgerReader, *, limits: Limits, cutoff: dt.datetime | None = None) -> AccountSets:
     """Return the sets as of now, or as of a cutoff: a job whose deadline lies after it is in flight.
 
     Without a cutoff an open job past its deadline gets the grace in which reconciliation closes it;
     at a cutoff there is none. Jobs submitted after a cutoff do not count.
     """
-    as_of = cutoff or tx.now()
-    because = unresolved_because(as_of, limits, graceful=cutoff is None)
+    as_of = cutoff or reader.now()
+    reason = _unresolved_reason(as_of, limits, graceful=cutoff is None)
     filled = FilledSets()
-    for row in tx.rows(standings(as_of, because, terminal_events()).order_by(jobs.c.job_id)):
+    for row in reader.rows(situations(as_of, reason, terminal_events()).order_by(jobs.c.job_id)):
         filled.add(row)
-    if _count_terminal_records(tx) != filled.records:
-        filled.add_orphans(tx.rows(unaccepted_records()))
-    return filled.as_of(as_of, unresolved_items=unresolved_items(tx, as_of))
+    # When accepted jobs name as many terminal records as the journal holds, no record is an orphan.
+    if _count(reader, events, events.c.kind == EventKind.TERMINAL) != filled.records:
+        filled.add_orphans(reader.rows(unaccepted_records()))
+    return filled.as_of(as_of, unresolved_items=unresolved_items(reader, as_of))
+
+
+def _unresolved_reason(as_of: dt.datetime, limits: Limits, *, graceful: bool) -> ColumnElement[str]:
+    return past_deadline_reason(*(moments_after_grace(as_of, limits) if graceful else (as_of, as_of)))
 
 
 class FilledSets:
@@ -80,12 +89,12 @@ class FilledSets:
         self._orphans: set[str] = set()
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Put a job where its standing, a row of `standings`, says."""
+        """Put a job where its situation, a row of `situations`, says."""
         job_id = row["job_id"]
         self.records += int(row["terminal_events"] or 0)
-        told = {row["state_low"], row["state_high"]} - {None}
+        recorded = {row["state_low"], row["state_high"]} - {None}
         self._accepted.add(job_id)
-        for state in told & self._terminal.keys():
+        for state in recorded & self._terminal.keys():
             self._terminal[state].add(job_id)
         if row["why"] is not None:
             self._unresolved.append((job_id, row["why"]))
@@ -93,7 +102,7 @@ class FilledSets:
             self._in_flight.add(job_id)
         else:
             self._terminal[JobState(row["state"])].add(job_id)
-        if told - {row["state"]}:
+        if recorded - {row["state"]}:
             self._overlapping.add(job_id)
 
     def add_orphans(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -124,36 +133,36 @@ class FilledSets:
         )
 
 
-def standings(as_of: dt.datetime, because: ColumnElement[str], told: sa.FromClause) -> sa.Select[Any]:
+def situations(as_of: dt.datetime, reason: ColumnElement[str], recorded: sa.FromClause) -> sa.Select[Any]:
     """Give of each job accepted by a moment its state, why it is unresolved, and what its records say.
 
     Args:
-        because: why an open job is unresolved; NULL while it is in flight.
-        told: terminal events per job, as `terminal_events` gives them.
+        reason: why an open job is unresolved; NULL while it is in flight.
+        recorded: terminal events per job, as `terminal_events` gives them.
     """
     why = case(
-        (and_(is_terminal(), told.c.job_id.is_(None)), NO_TERMINAL_RECORD),
+        (and_(is_terminal(), recorded.c.job_id.is_(None)), NO_TERMINAL_RECORD),
         (is_terminal(), None),
-        else_=because,
+        else_=reason,
     )
-    said = (told.c.state_low, told.c.state_high, told.c.terminal_events)
+    columns = (recorded.c.state_low, recorded.c.state_high, recorded.c.terminal_events)
     return (
-        select(jobs.c.job_id, jobs.c.state, why.label("why"), *said)
-        .select_from(sa.outerjoin(jobs, told, told.c.job_id == jobs.c.job_id))
+        select(jobs.c.job_id, jobs.c.state, why.label("why"), *columns)
+        .select_from(sa.outerjoin(jobs, recorded, recorded.c.job_id == jobs.c.job_id))
         .where(jobs.c.submitted_at <= as_of)
     )
 
 
-def _count_terminal_records(tx: LedgerTransaction) -> int:
-    """Count the journal's terminal records: when accepted jobs name as many, none is an orphan's."""
-    return int(tx.scalar(select(func.count()).where(events.c.kind == EventKind.TERMINAL)) or 0)
+def _count(reader: LedgerReader, table: sa.Table, condition: ColumnElement[bool]) -> int:
+    (row,) = reader.rows(select(func.count().label("counted")).select_from(table).where(condition))
+    return int(row["counted"])
 
 
-def unresolved_items(tx: LedgerTransaction, as_of: dt.datetime) -> dict[str, int]:
+def unresolved_items(reader: LedgerReader, as_of: dt.datetime) -> dict[str, int]:
     """Count by job the items of closed jobs that are classed `unresolved`."""
     unresolved = items.c.item_class == ItemClass.UNRESOLVED
-    if not tx.scalar(select(func.count()).select_from(items).where(unresolved)):
-        return {}  # Most ledgers; joining them with all their jobs only tells when the jobs were submitted.
+    if not _count(reader, items, unresolved):
+        return {}  # Most ledgers: their jobs need not be joined.
     query = (
         select(items.c.job_id, func.count().label("unresolved"))
         .join(jobs, jobs.c.job_id == items.c.job_id)
@@ -162,7 +171,7 @@ def unresolved_items(tx: LedgerTransaction, as_of: dt.datetime) -> dict[str, int
         .where(jobs.c.submitted_at <= as_of)
         .group_by(items.c.job_id)
     )
-    return {str(row["job_id"]): int(row["unresolved"]) for row in tx.rows(query)}
+    return {str(row["job_id"]): int(row["unresolved"]) for row in reader.rows(query)}
 
 
 def unaccepted_records() -> sa.Select[Any]:
@@ -194,18 +203,18 @@ class _Compared:
 
 
 def counted_account_sets(
-    tx: CopiedLedger, *, limits: Limits, cutoff: dt.datetime | None = None
+    reader: LedgerReader, *, limits: Limits, cutoff: dt.datetime | None = None
 ) -> AccountSets:
     """Return the sets as `account_sets` does, with closed and waiting jobs in order only counted.
 
-    Closed jobs and terminal records are told apart by state and by a hash of the job, in groups. Where
+    Closed jobs and terminal records are compared by state and by a hash of the job, in groups. Where
     number and sum of the hashes agree, the two sides are the same jobs; where they differ, the group's
     jobs are joined with their records one by one. No fault alone can hide in a sum, and two only where
     their hashes of 64 bits are alike; the checks of the ledger itself join every job.
     """
-    as_of = cutoff or tx.now()
-    because = unresolved_because(as_of, limits, graceful=cutoff is None)
-    found = _compare(tx, as_of, because)
+    as_of = cutoff or reader.now()
+    reason = _unresolved_reason(as_of, limits, graceful=cutoff is None)
+    found = _compare(reader, as_of, reason)
     ordinary: Counter[JobState] = Counter()
     to_be_named = bool(found.doubted)
     for (group, state, why), jobs_there in found.counts.items():
@@ -217,36 +226,39 @@ def counted_account_sets(
             to_be_named = True
     filled = FilledSets()
     if to_be_named:
-        for row in tx.rows(_named(as_of, because, found.doubted)):
+        for row in reader.rows(_named(as_of, reason, found.doubted)):
             if row["job_id"] is None:
                 ordinary[JobState(row["state"])] += int(row["jobs"])
             else:
                 filled.add(row)
     if found.doubted:
-        filled.add_orphans(tx.rows(unaccepted_records().where(_in_groups(events.c.job_id, found.doubted))))
-    return filled.as_of(as_of, unresolved_items=unresolved_items(tx, as_of), ordinary=ordinary)
+        filled.add_orphans(
+            reader.rows(unaccepted_records().where(_in_groups(events.c.job_id, found.doubted)))
+        )
+    return filled.as_of(as_of, unresolved_items=unresolved_items(reader, as_of), ordinary=ordinary)
 
 
-def _compare(tx: CopiedLedger, as_of: dt.datetime, because: ColumnElement[str]) -> _Compared:
+def _compare(reader: LedgerReader, as_of: dt.datetime, reason: ColumnElement[str]) -> _Compared:
     """Sum up jobs and terminal records by group and state, and compare the sums."""
     counts: Counter[tuple[int, str, str | None]] = Counter()
     closed: dict[tuple[int, str | None], list[int]] = defaultdict(lambda: [0, 0])
-    for row in tx.rows(_summed_jobs(as_of, because)):
+    for row in reader.rows(_summed_jobs(as_of, reason)):
         if row["covered"]:
-            counts[row["job_group"], row["state"], row["why"]] += row["told"]
+            counts[row["job_group"], row["state"], row["why"]] += row["counted"]
         if row["state"] in TERMINAL_STATES:
             sums = closed[row["job_group"], row["state"]]
-            sums[0] += row["told"]
+            sums[0] += row["counted"]
             sums[1] += row["hashes"]
     recorded = {
-        (row["job_group"], row["state"]): [row["told"], row["hashes"]] for row in tx.rows(_summed_records())
+        (row["job_group"], row["state"]): [row["counted"], row["hashes"]]
+        for row in reader.rows(_summed_records())
     }
     sides = closed.keys() | recorded.keys()
     return _Compared(counts, frozenset(side[0] for side in sides if closed.get(side) != recorded.get(side)))
 
 
-def _summed_jobs(as_of: dt.datetime, because: ColumnElement[str]) -> sa.Select[Any]:
-    why = case((is_terminal(), None), else_=because)
+def _summed_jobs(as_of: dt.datetime, reason: ColumnElement[str]) -> sa.Select[Any]:
+    why = case((is_terminal(), None), else_=reason)
     each = select(
         func.hash(jobs.c.job_id).label("hash"),
         jobs.c.state,
@@ -268,20 +280,20 @@ def _summed_records() -> sa.Select[Any]:
 
 def _summed(each: sa.Subquery, *by: ColumnElement[Any]) -> sa.Select[Any]:
     group = each.c.hash.bitwise_and(GROUPS - 1).label("job_group")
-    summed = (func.count().label("told"), func.sum(each.c.hash).label("hashes"))
+    summed = (func.count().label("counted"), func.sum(each.c.hash).label("hashes"))
     return select(group, *by, *summed).group_by(group, *by)
 
 
-def _named(as_of: dt.datetime, because: ColumnElement[str], doubted: Collection[int]) -> sa.Select[Any]:
+def _named(as_of: dt.datetime, reason: ColumnElement[str], doubted: Collection[int]) -> sa.Select[Any]:
     """Give one row per job of which there is something to say, and one without id per state of the others."""
     of_doubted = _in_groups(events.c.job_id, doubted)
-    in_question = or_(and_(~is_terminal(), because.is_not(None)), _in_groups(jobs.c.job_id, doubted))
-    told = standings(as_of, because, terminal_events(of_doubted)).where(in_question).subquery("standing").c
-    open_in_order = and_(told.state.not_in(sorted(TERMINAL_STATES)), told.terminal_events.is_(None))
-    closed_in_order = and_(told.state_low == told.state, told.state_high == told.state)
-    in_order = and_(told.why.is_(None), or_(open_in_order, closed_in_order))
-    named = case((in_order, sa.null()), else_=told.job_id).label("job_id")
-    columns = (named, told.state, told.why, told.state_low, told.state_high, told.terminal_events)
+    in_question = or_(and_(~is_terminal(), reason.is_not(None)), _in_groups(jobs.c.job_id, doubted))
+    found = situations(as_of, reason, terminal_events(of_doubted)).where(in_question).subquery("situation").c
+    open_in_order = and_(found.state.not_in(sorted(TERMINAL_STATES)), found.terminal_events.is_(None))
+    closed_in_order = and_(found.state_low == found.state, found.state_high == found.state)
+    in_order = and_(found.why.is_(None), or_(open_in_order, closed_in_order))
+    named = case((in_order, sa.null()), else_=found.job_id).label("job_id")
+    columns = (named, found.state, found.why, found.state_low, found.state_high, found.terminal_events)
     return select(*columns, func.count().label("jobs")).group_by(*columns)
 
 

@@ -9,45 +9,38 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, literal, or_, select
 
+from receipt_pipeline.core.alerts import AlertKind
 from receipt_pipeline.core.effects import EffectDemand, EffectKind, EffectState
 from receipt_pipeline.core.items import ItemClass
 from receipt_pipeline.core.lifecycle import JobState
-from receipt_pipeline.core.limits import Limits
+from receipt_pipeline.core.reasons import EFFECT_GAP
+from receipt_pipeline.ledger.changes import LedgerReader
 from receipt_pipeline.ledger.effects.outbox import ABANDONED, DELIVERED, DUE, SENDING, SENT
-from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.invariants.records import Finding, Query, find, is_terminal
+from receipt_pipeline.ledger.invariants.invariant import (
+    JOB_LEDGER,
+    NOTIFICATIONS,
+    REVIEW_TASKS,
+    Bounds,
+    Invariant,
+    Investigate,
+    Query,
+    Row,
+)
+from receipt_pipeline.ledger.investigations import InvestigationKind
+from receipt_pipeline.ledger.rows import is_terminal
 from receipt_pipeline.ledger.schema.effects import deliveries, effects, outbox, quarantine, review_tasks
 from receipt_pipeline.ledger.schema.jobs import items, jobs
 from receipt_pipeline.ledger.schema.types import UtcMicros
 
-# A notification that was given up after its bound: nothing sends it again, so a person decides about it.
+# The fault of a notification that was abandoned after its last attempt: nothing sends it again.
 GIVEN_UP = "required_effect_given_up"
-UNSETTLED = (EffectState.INTENDED, EffectState.UNKNOWN, EffectState.FAILED)
+UNFINISHED = (EffectState.INTENDED, EffectState.UNKNOWN, EffectState.FAILED)
+_AGREES_AGAIN = "effect and ledger agree again"
 
 
-def effect_gaps(tx: LedgerTransaction) -> Finding:
-    """Find every gap between effects and ledger (R096): none without the other, none overdue.
-
-    A required effect of a job in open quarantine is not overdue: the quarantine's question owns it.
-    """
-    return find(
-        tx,
-        name="effect_gaps",
-        meaning="every effect has its ledger row, every row its effect, and no required one is overdue",
-        query=_effect_gaps(),
-        parameters={"now": tx.now()},
-    )
-
-
-def overdue_effects(tx: LedgerTransaction) -> Finding:
-    """Find the gaps that time alone brings about; every other comes and goes with a change of its job."""
-    return find(
-        tx,
-        name="overdue_effects",
-        meaning="no required effect is overdue",
-        query=_overdue(),
-        parameters={"now": tx.now()},
-    )
+def overdue_effects(reader: LedgerReader, bounds: Bounds) -> Query:
+    """Find the gaps that time alone causes; all others appear and disappear with a change of their job."""
+    return _overdue().params(now=reader.now())
 
 
 @functools.cache
@@ -83,20 +76,22 @@ def _effect_of(kind: EffectKind, *states: EffectState) -> ColumnElement[bool]:
     return exists(query.where(effects.c.state.in_(states)) if states else query)
 
 
+@functools.cache
 def _overdue() -> sa.Select[Any]:
+    # The investigation of an open quarantine owns the effects of its job.
     held = exists(
         select(quarantine.c.job_id).where(
             quarantine.c.job_id == effects.c.job_id, quarantine.c.state == "open"
         )
     )
-    given_up = and_(effects.c.kind == EffectKind.NOTIFICATION, effects.c.state == EffectState.FAILED)
-    fault = case((given_up, GIVEN_UP), else_="required_effect_overdue")
+    abandoned = and_(effects.c.kind == EffectKind.NOTIFICATION, effects.c.state == EffectState.FAILED)
+    fault = case((abandoned, GIVEN_UP), else_="required_effect_overdue")
     return (
         select(jobs.c.job_id, fault.label("fault"), effects.c.kind.label("effect"), jobs.c.state)
         .join(effects, effects.c.job_id == jobs.c.job_id)
         .where(effects.c.required)
         .where(effects.c.deadline_at < bindparam("now", type_=UtcMicros()))
-        .where(effects.c.state.in_(UNSETTLED))
+        .where(effects.c.state.in_(UNFINISHED))
         .where(~held)
     )
 
@@ -150,16 +145,29 @@ def _tasks_without_effect() -> sa.Select[Any]:
     )
 
 
-def unexplained_notifications(tx: LedgerTransaction, *, limits: Limits) -> Finding:
-    """Find notifications that were neither delivered nor have a delivery ledger that says why not."""
-    late = tx.now() - dt.timedelta(seconds=limits.delivery.effect_deadline_s)
-    return find(
-        tx,
-        name="unexplained_notifications",
-        meaning="every notification was delivered, is due in time, or was given up with its reasons",
-        query=_unexplained_notifications(),
-        parameters={"late": late, "attempts_max": limits.delivery.delivery_attempts_max},
-    )
+def _is_given_up(row: Row) -> bool:
+    return bool(row["fault"] == GIVEN_UP)
+
+
+EFFECTS_HAVE_NO_GAPS = Invariant(
+    name="effects_have_no_gaps",
+    finding="effect_gaps",
+    asset=JOB_LEDGER,
+    meaning="Each effect has its ledger row, each row has its effect, and no required effect is overdue.",
+    violations=lambda reader, bounds: _effect_gaps().params(now=reader.now()),
+    investigation=Investigate(
+        InvestigationKind.EFFECT_GAP,
+        reason=EFFECT_GAP,
+        subject="{job_id}:{effect}:{fault}",
+        suspected_effect="{effect}: {fault}",
+        resolved_when=_AGREES_AGAIN,
+        evidence=("fault", "effect"),
+        a_note_resolves=_is_given_up,
+    ),
+    alert=AlertKind.EFFECT_GAP,
+    repair="receipts status {job_id} --audience support. Look for the effect where it would be;"
+    " it is safe to deliver and consume again.",
+)
 
 
 @functools.cache
@@ -171,21 +179,21 @@ def _unexplained_notifications() -> Query:
             func.sum(case((deliveries.c.outcome == DELIVERED, 1), else_=0)).label("delivered"),
         )
         .group_by(deliveries.c.message_id)
-        .subquery("tried")
+        .subquery("sent")
     )
-    delivered, tried = func.coalesce(sent.c.delivered, 0), func.coalesce(sent.c.deliveries, 0)
+    delivered, attempts = func.coalesce(sent.c.delivered, 0), func.coalesce(sent.c.deliveries, 0)
     late = bindparam("late", type_=UtcMicros())
     fault = case(
         (outbox.c.message_id.is_(None), "no_message"),
         (and_(outbox.c.state == SENT, delivered == 0), "sent_without_delivery"),
-        (tried < outbox.c.sends, "delivery_unrecorded"),
+        (attempts < outbox.c.sends, "delivery_unrecorded"),
         (
-            and_(outbox.c.state == ABANDONED, tried < bindparam("attempts_max", type_=sa.Integer())),
+            and_(outbox.c.state == ABANDONED, attempts < bindparam("attempts_max", type_=sa.Integer())),
             "given_up_too_early",
         ),
         (and_(outbox.c.state.in_([DUE, SENDING]), outbox.c.created_at < late), "never_sent"),
     )
-    told = (
+    explained = (
         select(
             jobs.c.job_id,
             fault.label("fault"),
@@ -198,27 +206,42 @@ def _unexplained_notifications() -> Query:
         .join(outbox, outbox.c.job_id == jobs.c.job_id, isouter=True)
         .join(sent, sent.c.message_id == outbox.c.message_id, isouter=True)
         .where(is_terminal(), _wants_message())
-        .subquery("told")
+        .subquery("explained")
     )
-    return select(told).where(told.c.fault.is_not(None)).order_by(told.c.job_id)
+    return select(explained).where(explained.c.fault.is_not(None)).order_by(explained.c.job_id)
 
 
-def task_faults(tx: LedgerTransaction) -> Finding:
-    """Find decisions without their one task, and tasks without their one decision (D12).
+def _is_no_gap_already(row: Row) -> bool:
+    """Return False for a message that was never written, which `effect_gaps` finds."""
+    return bool(row["fault"] != "no_message")
 
-    A task counts when its decision ID, outcome and result are those of a classified item of a
-    succeeded job.
-    """
-    return find(
-        tx,
-        name="task_faults",
-        meaning="every decision of a consumed success has one review task, and every task its decision",
-        query=_task_faults(),
-    )
+
+EVERY_NOTIFICATION_EXPLAINED = Invariant(
+    name="every_notification_delivered_or_explained",
+    finding="unexplained_notifications",
+    asset=NOTIFICATIONS,
+    meaning="Each notification was delivered, is due in time, or was abandoned with its reasons.",
+    violations=lambda reader, bounds: _unexplained_notifications().params(
+        late=reader.now() - dt.timedelta(seconds=bounds.limits.delivery.effect_deadline_s),
+        attempts_max=bounds.limits.delivery.delivery_attempts_max,
+    ),
+    investigation=Investigate(
+        InvestigationKind.EFFECT_GAP,
+        reason=EFFECT_GAP,
+        subject="{job_id}:notification:{fault}",
+        suspected_effect="the submitter may not have been notified, or notified without a record",
+        resolved_when=_AGREES_AGAIN,
+        evidence=("fault", "message_id", "message_state", "sends"),
+        opens=_is_no_gap_already,
+    ),
+    repair="receipts status {job_id} --audience support. Look for message {message_id} in the channel;"
+    " a repeat has the same message id.",
+)
 
 
 @functools.cache
 def _task_faults() -> Query:
+    # A task counts when decision ID, outcome and result are those of a classified item of a succeeded job.
     decision = and_(
         items.c.job_id == review_tasks.c.job_id,
         items.c.decision_id == review_tasks.c.decision_id,
@@ -246,7 +269,7 @@ def _task_faults() -> Query:
         .join(jobs, jobs.c.job_id == review_tasks.c.job_id)
         .join(items, decision, isouter=True)
     )
-    untaken = (
+    without_task = (
         select(items.c.job_id, literal("decision_without_task").label("fault"))
         .add_columns(items.c.decision_id, items.c.item_id)
         .join(jobs, jobs.c.job_id == items.c.job_id)
@@ -256,5 +279,24 @@ def _task_faults() -> Query:
         .where(_effect_of(EffectKind.REVIEW_TASKS, EffectState.COMMITTED))
         .where(review_tasks.c.decision_id.is_(None))
     )
-    both = sa.union_all(wrong, untaken).subquery("both")
+    both = sa.union_all(wrong, without_task).subquery("both")
     return select(both).where(both.c.fault.is_not(None)).order_by(both.c.job_id, both.c.decision_id)
+
+
+ONE_TASK_PER_DECISION = Invariant(
+    name="one_task_per_decision",
+    finding="task_faults",
+    asset=REVIEW_TASKS,
+    meaning="Each decision of a consumed success has one review task, and each task has its decision.",
+    violations=lambda reader, bounds: _task_faults(),
+    investigation=Investigate(
+        InvestigationKind.EFFECT_GAP,
+        reason=EFFECT_GAP,
+        subject="{job_id}:task:{fault}:{decision_id}",
+        suspected_effect="a reviewer may see a decision twice, not at all, or not as it was made",
+        resolved_when=_AGREES_AGAIN,
+        evidence=("fault", "item_id", "decision_id"),
+    ),
+    repair="receipts tasks list. Compare the task with item {item_id} of job {job_id};"
+    " the consumer creates a missing task again.",
+)

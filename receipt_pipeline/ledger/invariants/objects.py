@@ -10,10 +10,20 @@ from sqlalchemy import ColumnElement, and_, cast, exists, func, literal, or_, se
 
 from receipt_pipeline.core.effects import EffectKind
 from receipt_pipeline.core.lifecycle import JobState
+from receipt_pipeline.core.reasons import OBJECT_UNEXPLAINED, RESULT_MISMATCH, RESULT_MISSING
+from receipt_pipeline.ledger.changes import LedgerReader
 from receipt_pipeline.ledger.effects.objects import ObjectOutcome
-from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.invariants.records import Finding, Query, find
-from receipt_pipeline.ledger.investigations import OPEN as QUESTION_OPEN
+from receipt_pipeline.ledger.invariants.invariant import (
+    RESULT_OBJECTS,
+    REVIEW_TASKS,
+    Invariant,
+    Investigate,
+    Observe,
+    Query,
+    always,
+)
+from receipt_pipeline.ledger.investigations import OPEN as INVESTIGATION_OPEN
+from receipt_pipeline.ledger.investigations import InvestigationKind
 from receipt_pipeline.ledger.jobs.quarantine import OPEN
 from receipt_pipeline.ledger.schema.effects import (
     consumed,
@@ -85,45 +95,73 @@ def _without_pins() -> Query:
     return _checked_results(there, ~object_checks.c.pins_stated)
 
 
-def success_without_object(tx: LedgerTransaction) -> Finding:
-    """Find succeeded jobs whose object is missing, or cannot be read and so proves nothing (R081)."""
-    return find(
-        tx,
-        name="success_without_object",
-        meaning="every success that is not purged has its result object",
-        query=_gone(),
-    )
+SUCCESS_HAS_OBJECT = Invariant(
+    name="every_success_has_its_object",
+    finding="success_without_object",
+    asset=RESULT_OBJECTS,
+    meaning="Each succeeded job that is not purged has a stored result object that can be read.",
+    violations=lambda reader, bounds: _gone(),
+    observe=Observe.OBJECT_PRESENCE,
+    investigation=Investigate(
+        InvestigationKind.MISSING_OBJECT,
+        reason=RESULT_MISSING,
+        subject="{object_key}",
+        suspected_effect="the result cannot be served; its review tasks rely on the record alone",
+        resolved_when="the object is present again with the recorded digest",
+        evidence=("object_key", "fault", "expected_digest"),
+    ),
+    repair="Restore {object_key} from a backup, then run: receipts reconcile."
+    " Without a backup: receipts investigations resolve INVESTIGATION --withdraw",
+)
+
+OBJECTS_MATCH = Invariant(
+    name="objects_match_the_ledger",
+    finding="object_mismatch",
+    asset=RESULT_OBJECTS,
+    meaning="Each result object has the digest and the size that the ledger recorded.",
+    violations=lambda reader, bounds: _altered(),
+    observe=Observe.OBJECT_CONTENT,
+    investigation=Investigate(
+        InvestigationKind.ALTERED_OBJECT,
+        reason=RESULT_MISMATCH,
+        subject="{object_key}",
+        suspected_effect="the stored bytes are not those that were verified; they are not served",
+        resolved_when="the object has the recorded bytes again",
+        evidence=("object_key", "fault", "expected_digest", "found_digest", "found_size_bytes"),
+    ),
+    repair="Move {object_key} away, restore it from a backup, then run: receipts reconcile."
+    " Without a backup: receipts investigations resolve INVESTIGATION --withdraw",
+)
+
+RESULTS_STATE_PINS = Invariant(
+    name="results_state_their_pins",
+    finding="pins_not_stated",
+    asset=RESULT_OBJECTS,
+    meaning="Each result object states the pins that its job was accepted under.",
+    violations=lambda reader, bounds: _without_pins(),
+    observe=Observe.OBJECT_CONTENT,
+    investigation=Investigate(
+        InvestigationKind.ALTERED_OBJECT,
+        reason=RESULT_MISMATCH,
+        subject="{object_key}:pins",
+        suspected_effect="the result does not say which identities it was made with",
+        resolved_when="the object has the recorded bytes again",
+        evidence=("object_key", "fault", "expected_digest", "found_digest", "found_size_bytes"),
+    ),
+    repair="Compare the header of {object_key} with the pins of its job:"
+    " receipts status {job_id} --audience engineering. If they cannot be proven, submit the scans again.",
+)
 
 
-def object_mismatch(tx: LedgerTransaction) -> Finding:
-    """Find succeeded jobs whose object has other bytes than the ledger's digest and size say."""
-    return find(
-        tx,
-        name="object_mismatch",
-        meaning="every result object has the digest and the size that the ledger recorded",
-        query=_altered(),
-    )
-
-
-def gone_and_altered(tx: LedgerTransaction) -> tuple[Rows, Rows]:
-    """Return the rows of `success_without_object` and of `object_mismatch`, in one pass over all results."""
-    rows = tx.rows(_gone_or_altered())
+def gone_and_altered(reader: LedgerReader) -> tuple[Rows, Rows]:
+    """Return the violations of SUCCESS_HAS_OBJECT and of OBJECTS_MATCH, in one pass over all results."""
+    rows = reader.rows(_gone_or_altered())
     return [row for row in rows if row["fault"] in GONE], [row for row in rows if row["fault"] not in GONE]
 
 
-def pins_not_stated(tx: LedgerTransaction) -> Finding:
-    """Find results that are there but do not restate the identities their job was accepted under (R039)."""
-    return find(
-        tx,
-        name="pins_not_stated",
-        meaning="every result states the pins of its job",
-        query=_without_pins(),
-    )
-
-
-def object_without_success(tx: LedgerTransaction) -> Finding:
-    """Find stored results that nothing explains and that are older than the grace."""
-    query = (
+@functools.cache
+def _object_without_success() -> Query:
+    return (
         select(
             object_checks.c.job_id,
             object_checks.c.outcome.label("fault"),
@@ -134,73 +172,51 @@ def object_without_success(tx: LedgerTransaction) -> Finding:
         .where(object_checks.c.outcome == ObjectOutcome.ORPHAN)
         .order_by(object_checks.c.object_key)
     )
-    return find(
-        tx,
-        name="object_without_success",
-        meaning="every stored result is named by a success, intent, quarantine, question or hold",
-        query=query,
-    )
+
+
+NO_OBJECT_WITHOUT_SUCCESS = Invariant(
+    name="no_object_without_success",
+    finding="object_without_success",
+    asset=RESULT_OBJECTS,
+    meaning="Each stored result is named by a success, an intent, a quarantine, an investigation or a hold.",
+    violations=lambda reader, bounds: _object_without_success(),
+    observe=Observe.STORED_KEYS,
+    investigation=Investigate(
+        InvestigationKind.ORPHAN_OBJECT,
+        reason=OBJECT_UNEXPLAINED,
+        subject="{object_key}",
+        suspected_effect="a result was stored that no job in the ledger names; it is not served",
+        resolved_when="the object is gone or explained",
+        evidence=("object_key", "fault", "found_size_bytes"),
+        a_note_resolves=always,
+    ),
+    repair="Find out who wrote {object_key}. Delete it, or keep it:"
+    " receipts investigations resolve INVESTIGATION --note TEXT",
+)
 
 
 RESULT = "result"
 SUBJECT_COLUMNS = ("job_id", "subject", "known_digest", "other_digest", "source", "lease_epoch")
 
 
-def unheld_divergence(tx: LedgerTransaction) -> Finding:
-    """Find subjects (`item:<ordinal>`, `result`) with two digests that no quarantine lists both.
-
-    Compared are refused late writes, intents of all attempts and deliveries with the committed line. A
-    resolved quarantine settles the digests that it lists; another one is new evidence.
-    """
-    return find(
-        tx,
-        name="unheld_divergence",
-        meaning="two outputs of one decision differ and nothing holds them",
-        query=_unheld_in_order(),
-    )
-
-
 @functools.cache
-def _unheld_in_order() -> sa.Select[Any]:
-    """Return the query whole, made once: it is asked at every pass, and making it costs more than asking."""
+def _unheld_divergence() -> Query:
     seen = _unheld()
     return select(seen).order_by(seen.c.job_id, seen.c.subject, seen.c.lease_epoch)
 
 
-def divergent_and_served(tx: LedgerTransaction) -> Finding:
-    """Find divergence that may still be served: unheld, or held while its tasks or question are not.
-
-    A quarantine with disputed tasks and an open question serves nothing, so it is not listed.
-    """
-    seen = _unheld()
-    undisputed = exists(
-        select(review_tasks.c.decision_id)
-        .where(review_tasks.c.job_id == quarantine.c.job_id)
-        .where(~review_tasks.c.disputed)
-    )
-    asked = exists(
-        select(investigations.c.investigation_id)
-        .where(investigations.c.investigation_id == quarantine.c.investigation_id)
-        .where(investigations.c.state == QUESTION_OPEN)
-    )
-    loose = select(
-        quarantine.c.job_id,
-        sa.case((undisputed, "tasks_not_disputed"), else_="question_closed").label("fault"),
-        quarantine.c.subject,
-    ).where(quarantine.c.state == OPEN, or_(undisputed, ~asked))
-    unheld = select(seen.c.job_id, literal("not_held").label("fault"), seen.c.subject)
-    both = sa.union(unheld, loose).subquery("served")
-    return find(
-        tx,
-        name="divergent_and_served",
-        meaning="divergent outputs are held, their tasks disputed, their question open",
-        query=select(both).order_by(both.c.job_id, both.c.subject),
-    )
+DIVERGENCE_IS_HELD = Invariant(
+    name="divergent_outputs_are_quarantined",
+    finding="unheld_divergence",
+    meaning="Two different outputs of one decision are both listed in a quarantine.",
+    violations=lambda reader, bounds: _unheld_divergence(),
+    repair="receipts reconcile. It puts {subject} of job {job_id} into quarantine.",
+)
 
 
-def held_divergence(tx: LedgerTransaction) -> Finding:
-    """Find open quarantines: which digests compete, and since when."""
-    query = (
+@functools.cache
+def _held_divergence() -> Query:
+    return (
         select(
             quarantine.c.job_id,
             quarantine.c.subject,
@@ -211,13 +227,59 @@ def held_divergence(tx: LedgerTransaction) -> Finding:
         .where(quarantine.c.state == OPEN)
         .order_by(quarantine.c.job_id, quarantine.c.subject)
     )
-    return find(
-        tx, name="held_divergence", meaning="divergent outputs wait for a recorded decision", query=query
+
+
+NO_OPEN_QUARANTINE = Invariant(
+    name="no_quarantine_waits_for_a_decision",
+    finding="held_divergence",
+    meaning="No divergent outputs wait for a decision.",
+    violations=lambda reader, bounds: _held_divergence(),
+    repair="receipts investigations resolve {investigation_id} --keep DIGEST, or --withdraw",
+)
+
+
+def _divergent_and_served() -> Query:
+    """Find divergence that may still be served: unheld, or held while its tasks are not disputed or its
+    investigation is closed.
+    """
+    seen = _unheld()
+    undisputed = exists(
+        select(review_tasks.c.decision_id)
+        .where(review_tasks.c.job_id == quarantine.c.job_id)
+        .where(~review_tasks.c.disputed)
     )
+    is_investigated = exists(
+        select(investigations.c.investigation_id)
+        .where(investigations.c.investigation_id == quarantine.c.investigation_id)
+        .where(investigations.c.state == INVESTIGATION_OPEN)
+    )
+    loose = select(
+        quarantine.c.job_id,
+        sa.case((undisputed, "tasks_not_disputed"), else_="question_closed").label("fault"),
+        quarantine.c.subject,
+    ).where(quarantine.c.state == OPEN, or_(undisputed, ~is_investigated))
+    unheld = select(seen.c.job_id, literal("not_held").label("fault"), seen.c.subject)
+    both = sa.union(unheld, loose).subquery("served")
+    return select(both).order_by(both.c.job_id, both.c.subject)
+
+
+NO_DIVERGENCE_SERVED = Invariant(
+    name="no_divergent_result_served",
+    finding="divergent_and_served",
+    asset=REVIEW_TASKS,
+    meaning="Divergent outputs are in quarantine, with disputed tasks and an open investigation.",
+    violations=lambda reader, bounds: _divergent_and_served(),
+    repair="receipts reconcile. Then decide about {subject} of job {job_id}: receipts investigations list",
+)
 
 
 @functools.cache
 def _unheld() -> sa.Subquery:
+    """Find subjects (`item:<ordinal>`, `result`) with two digests that no quarantine lists both.
+
+    Rejected late writes, intents of all attempts and deliveries are compared with the committed digest. A
+    resolved quarantine decided about the digests that it lists; another one is new evidence.
+    """
     candidates = sa.union_all(_refused_items(), _refused_results(), _intents(), _conflicts()).subquery("seen")
     listed = cast(quarantine.c.digests, sa.String)
 

@@ -4,67 +4,30 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, literal, or_, select
 
+from receipt_pipeline.core.alerts import AlertKind
 from receipt_pipeline.core.items import KEPT_CLASSES, ItemClass
-from receipt_pipeline.core.lifecycle import HELD_PHASES, TERMINAL_STATES, JobState, TerminalClass
+from receipt_pipeline.core.lifecycle import HELD_PHASES, JobState, TerminalClass
 from receipt_pipeline.core.limits import Limits
-from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.core.reasons import ITEMS_UNBALANCED, TERMINAL_CONFLICT, TERMINAL_MISSING
+from receipt_pipeline.ledger.changes import LedgerReader
+from receipt_pipeline.ledger.invariants.invariant import (
+    JOB_LEDGER,
+    Bounds,
+    Invariant,
+    Investigate,
+    Query,
+    Row,
+)
 from receipt_pipeline.ledger.investigations import OPEN, InvestigationKind
 from receipt_pipeline.ledger.journal import EventKind
+from receipt_pipeline.ledger.rows import is_terminal
 from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import events, items, jobs
 from receipt_pipeline.ledger.schema.types import UtcMicros
-
-Query = sa.Select[Any] | sa.CompoundSelect[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one query over the ledger found.
-
-    Attributes:
-        name: the same in checks, investigations and documentation.
-        meaning: one sentence that says what a row of it means.
-        rows: the offenders, `job_id` first.
-        query: what found them, for the database of `dialect`, and what its parameters were.
-    """
-
-    name: str
-    meaning: str
-    rows: list[dict[str, Any]]
-    query: Query
-    dialect: sa.Dialect
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def query_text(self) -> str:
-        """Return the SQL that finds the rows, runnable as it stands on this ledger's database."""
-        query = self.query.params(self.parameters)
-        return str(query.compile(dialect=self.dialect, compile_kwargs={"literal_binds": True}))
-
-
-def find(
-    tx: LedgerTransaction,
-    *,
-    name: str,
-    meaning: str,
-    query: Query,
-    parameters: Mapping[str, Any] | None = None,
-) -> Finding:
-    """Run a query and keep its text with what it found."""
-    given = dict(parameters or {})
-    return Finding(name, meaning, tx.rows(query, given), query, tx.dialect, given)
-
-
-def is_terminal() -> ColumnElement[bool]:
-    """Return the condition that a job's row is closed."""
-    return jobs.c.state.in_(sorted(TERMINAL_STATES))
 
 
 def terminal_events(*conditions: ColumnElement[bool]) -> sa.Subquery:
@@ -81,53 +44,39 @@ def terminal_events(*conditions: ColumnElement[bool]) -> sa.Subquery:
         )
         .where(events.c.kind == EventKind.TERMINAL, *conditions)
         .group_by(events.c.job_id)
-        .subquery("told")
+        .subquery("recorded")
     )
 
 
-def terminal_record_conflicts(tx: LedgerTransaction) -> Finding:
-    """Find jobs whose row and journal do not tell of one terminal record, and records of unknown jobs."""
-    return find(
-        tx,
-        name="terminal_record_conflicts",
-        meaning="a closed job has one terminal record that agrees with its row, an open job has none",
-        query=_terminal_record_conflicts(),
-    )
-
-
-# Every reconciliation asks what follows; a question that never changes is built once.
+# Queries that every reconciliation runs are built once: building costs more than running them.
 @functools.cache
 def _terminal_record_conflicts() -> Query:
-    told = terminal_events()
+    recorded = terminal_events()
     differs = or_(
-        told.c.state_low != jobs.c.state,
-        told.c.state_high != jobs.c.state,
-        told.c.terminal_class != jobs.c.terminal_class,
-        func.coalesce(told.c.result_digest, "") != func.coalesce(jobs.c.result_digest, ""),
+        recorded.c.state_low != jobs.c.state,
+        recorded.c.state_high != jobs.c.state,
+        recorded.c.terminal_class != jobs.c.terminal_class,
+        func.coalesce(recorded.c.result_digest, "") != func.coalesce(jobs.c.result_digest, ""),
     )
     fault = case(
-        (and_(is_terminal(), told.c.job_id.is_(None)), "terminal_without_record"),
-        (and_(~is_terminal(), told.c.job_id.is_not(None)), "record_of_open_job"),
-        (told.c.terminal_events > 1, "several_records"),
+        (and_(is_terminal(), recorded.c.job_id.is_(None)), "terminal_without_record"),
+        (and_(~is_terminal(), recorded.c.job_id.is_not(None)), "record_of_open_job"),
+        (recorded.c.terminal_events > 1, "several_records"),
         (and_(is_terminal(), differs), "record_differs"),
     )
-    recorded = (
-        told.c.terminal_events,
-        told.c.state_low.label("recorded_state"),
-        told.c.terminal_class.label("recorded_class"),
+    columns = (
+        jobs.c.state,
+        jobs.c.terminal_class,
+        recorded.c.terminal_events,
+        recorded.c.state_low.label("recorded_state"),
+        recorded.c.terminal_class.label("recorded_class"),
     )
-    accepted = select(
-        jobs.c.job_id, fault.label("fault"), jobs.c.state, jobs.c.terminal_class, *recorded
-    ).select_from(sa.outerjoin(jobs, told, told.c.job_id == jobs.c.job_id))
+    accepted = select(jobs.c.job_id, fault.label("fault"), *columns).select_from(
+        sa.outerjoin(jobs, recorded, recorded.c.job_id == jobs.c.job_id)
+    )
     unknown = (
-        select(
-            told.c.job_id,
-            literal("record_of_unknown_job").label("fault"),
-            jobs.c.state,
-            jobs.c.terminal_class,
-            *recorded,
-        )
-        .select_from(sa.outerjoin(told, jobs, jobs.c.job_id == told.c.job_id))
+        select(recorded.c.job_id, literal("record_of_unknown_job").label("fault"), *columns)
+        .select_from(sa.outerjoin(recorded, jobs, jobs.c.job_id == recorded.c.job_id))
         .where(jobs.c.job_id.is_(None))
     )
     # Two halves: SQLite answers a full join by comparing every row with every other.
@@ -135,28 +84,42 @@ def _terminal_record_conflicts() -> Query:
     return select(both).where(both.c.fault.is_not(None)).order_by(both.c.job_id)
 
 
-def orphan_terminals(tx: LedgerTransaction) -> Finding:
-    """Find terminal events that name no accepted job."""
-    told = terminal_events()
-    query = (
-        select(told.c.job_id, told.c.terminal_events, told.c.state_low.label("recorded_state"))
-        .select_from(sa.outerjoin(told, jobs, jobs.c.job_id == told.c.job_id))
+ONE_TERMINAL_RECORD = Invariant(
+    name="one_terminal_record_per_job",
+    finding="terminal_record_conflicts",
+    asset=JOB_LEDGER,
+    meaning="Each closed job has exactly one terminal record that matches its row, and an open job has none.",
+    violations=lambda reader, bounds: _terminal_record_conflicts(),
+    investigation=Investigate(
+        InvestigationKind.UNBALANCED,
+        reason=TERMINAL_CONFLICT,
+        subject="{job_id}:record",
+        suspected_effect="effects may follow a state that the journal does not record",
+        resolved_when="items, row and journal agree again",
+        evidence=("fault", "state", "recorded_state"),
+    ),
+    repair="receipts status {job_id} --audience engineering. Compare the row with its events;"
+    " if someone edited the ledger, restore it from its backup.",
+)
+
+
+def _orphan_terminals() -> Query:
+    recorded = terminal_events()
+    return (
+        select(recorded.c.job_id, recorded.c.terminal_events, recorded.c.state_low.label("recorded_state"))
+        .select_from(sa.outerjoin(recorded, jobs, jobs.c.job_id == recorded.c.job_id))
         .where(jobs.c.job_id.is_(None))
-        .order_by(told.c.job_id)
-    )
-    return find(
-        tx, name="orphan_terminals", meaning="a terminal record names a job nobody accepted", query=query
+        .order_by(recorded.c.job_id)
     )
 
 
-def unbalanced_items(tx: LedgerTransaction) -> Finding:
-    """Find jobs whose items do not sum to the accepted scope, or contradict the terminal class."""
-    return find(
-        tx,
-        name="unbalanced_items",
-        meaning="the item classes of a job sum to its accepted scope and agree with its terminal class",
-        query=_unbalanced_items(),
-    )
+NO_ORPHAN_TERMINALS = Invariant(
+    name="every_terminal_record_names_an_accepted_job",
+    finding="orphan_terminals",
+    meaning="Each terminal record names an accepted job.",
+    violations=lambda reader, bounds: _orphan_terminals(),
+    repair="Restore the ledger from its backup: the row of job {job_id} was removed.",
+)
 
 
 @functools.cache
@@ -173,18 +136,13 @@ def _unbalanced_items() -> Query:
         .subquery("counted")
     )
     listed, classed = func.coalesce(counted.c.listed, 0), func.coalesce(counted.c.classed, 0)
+    all_kept, none_kept = counted.c.kept == jobs.c.items_requested, counted.c.kept == 0
     fault = case(
         (listed != jobs.c.items_requested, "scope_changed"),
         (and_(is_terminal(), classed != jobs.c.items_requested), "item_without_class"),
+        (and_(jobs.c.terminal_class == TerminalClass.COMPLETE, ~all_kept), "complete_without_all"),
         (
-            and_(jobs.c.terminal_class == TerminalClass.COMPLETE, counted.c.kept != jobs.c.items_requested),
-            "complete_without_all",
-        ),
-        (
-            and_(
-                jobs.c.terminal_class == TerminalClass.PARTIAL,
-                or_(counted.c.kept == 0, counted.c.kept == jobs.c.items_requested),
-            ),
+            and_(jobs.c.terminal_class == TerminalClass.PARTIAL, or_(none_kept, all_kept)),
             "partial_without_part",
         ),
     )
@@ -203,82 +161,95 @@ def _unbalanced_items() -> Query:
     return select(balanced).where(balanced.c.fault.is_not(None)).order_by(balanced.c.job_id)
 
 
+ITEMS_BALANCE = Invariant(
+    name="items_balance_to_accepted",
+    finding="unbalanced_items",
+    asset=JOB_LEDGER,
+    meaning="The items of each job add up to what was accepted and agree with how the job ended.",
+    violations=lambda reader, bounds: _unbalanced_items(),
+    investigation=Investigate(
+        InvestigationKind.UNBALANCED,
+        reason=ITEMS_UNBALANCED,
+        suspected_effect="items may be missing from the result or counted twice",
+        resolved_when="items, row and journal agree again",
+        evidence=("fault", "requested", "listed", "classed"),
+    ),
+    alert=AlertKind.UNBALANCED_TOTALS,
+    repair="receipts status {job_id} --audience engineering. Compare the items with the accepted event;"
+    " if someone edited the ledger, restore it from its backup.",
+)
+
+
 def closing_grace_s(limits: Limits) -> float:
     """Return how long after a limit closing attempts may need before the job counts as stuck."""
     return limits.work.overrun_grace_s + limits.work.closing_attempts_max * limits.work.lease_ttl_s
 
 
-def unresolved_because(now: dt.datetime, limits: Limits, *, graceful: bool) -> ColumnElement[str]:
-    """Return why an open job is past its own deadlines or held; NULL while it is in flight (D2, D3).
-
-    `graceful` leaves reconciliation the grace in which it expires and overruns by itself.
-    """
-    if not graceful:
-        return _unresolved_because(now, now)
-    return _unresolved_because(*_after_grace(now, limits))
-
-
 # A time, or the parameter that stands for it.
-Moment = dt.datetime | sa.BindParameter[Any]
+Moment = dt.datetime | sa.BindParameter[dt.datetime]
 
 
-def _after_grace(now: dt.datetime, limits: Limits) -> tuple[dt.datetime, dt.datetime]:
-    """Return which limits have passed with the grace of open jobs by now, and with that of closing ones."""
-    return (
-        now - dt.timedelta(seconds=limits.work.overrun_grace_s),
-        now - dt.timedelta(seconds=closing_grace_s(limits)),
-    )
+def past_deadline_reason(late: Moment, closing_late: Moment) -> ColumnElement[str]:
+    """Return why an open job is past its own deadlines or held; NULL while it is in flight.
 
+    Args:
+        late, closing_late: the earliest deadlines that open jobs, and jobs in closing, may have.
+    """
 
-def _unresolved_because(late: Moment, closing_late: Moment) -> ColumnElement[str]:
-    def overtaken(since: Moment) -> ColumnElement[bool]:
+    def is_overdue(since: Moment) -> ColumnElement[bool]:
         return or_(jobs.c.processing_deadline <= since, jobs.c.cutoff_at <= since)
 
     running = jobs.c.state == JobState.RUNNING
     return case(
         (jobs.c.phase.in_(sorted(HELD_PHASES)), jobs.c.phase),
         (and_(jobs.c.state == JobState.ACCEPTED, jobs.c.queue_deadline < late), "queue_overdue"),
-        (and_(running, jobs.c.close_cause.is_(None), overtaken(late)), "processing_overdue"),
-        (and_(running, jobs.c.close_cause.is_not(None), overtaken(closing_late)), "closing_overdue"),
+        (and_(running, jobs.c.close_cause.is_(None), is_overdue(late)), "processing_overdue"),
+        (and_(running, jobs.c.close_cause.is_not(None), is_overdue(closing_late)), "closing_overdue"),
         else_=None,
     )
 
 
-def _owned_question(now: Moment, principals: list[str] | sa.BindParameter[Any]) -> ColumnElement[bool]:
+def moments_after_grace(now: dt.datetime, limits: Limits) -> tuple[dt.datetime, dt.datetime]:
+    """Return the deadlines whose grace has passed by now: of open jobs, and of jobs in closing.
+
+    Within the grace reconciliation expires and overruns jobs by itself.
+    """
+    return (
+        now - dt.timedelta(seconds=limits.work.overrun_grace_s),
+        now - dt.timedelta(seconds=closing_grace_s(limits)),
+    )
+
+
+_NOW = bindparam("now", type_=UtcMicros())
+_LATE, _CLOSING_LATE = bindparam("late", type_=UtcMicros()), bindparam("closing_late", type_=UtcMicros())
+_PRINCIPALS: sa.BindParameter[str] = bindparam("principals", expanding=True, type_=sa.String())
+
+
+def _is_owned() -> ColumnElement[bool]:
+    return and_(investigations.c.owner.in_(_PRINCIPALS), investigations.c.deadline_at >= _NOW)
+
+
+def _has_investigation(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     return exists(
         select(investigations.c.investigation_id)
         .where(investigations.c.job_id == jobs.c.job_id)
-        .where(investigations.c.state == OPEN)
-        .where(investigations.c.owner.in_(principals))
-        .where(investigations.c.deadline_at >= now)
+        .where(*conditions)
     )
 
 
-def missing_terminal(tx: LedgerTransaction, *, limits: Limits) -> Finding:
-    """Find open jobs past their own deadlines, or held, and whether an owned open question names each."""
-    now = tx.now()
-    late, closing_late = _after_grace(now, limits)
-    return find(
-        tx,
-        name="missing_terminal",
-        meaning="an accepted job past its own deadlines, or held, has no terminal record",
-        query=_missing_terminal(),
-        parameters={
-            "now": now,
-            "late": late,
-            "closing_late": closing_late,
-            "principals": sorted(limits.staffing.principals),
-        },
-    )
+def _filled(query: Query, reader: LedgerReader, bounds: Bounds) -> Query:
+    """Return a query with the moments and principals of its parameters."""
+    now = reader.now()
+    late, closing_late = moments_after_grace(now, bounds.limits)
+    given = {"now": now, "late": late, "closing_late": closing_late}
+    return query.params(given | {"principals": sorted(bounds.limits.staffing.principals)})
 
 
 @functools.cache
 def _missing_terminal() -> Query:
-    fault = _unresolved_because(
-        bindparam("late", type_=UtcMicros()), bindparam("closing_late", type_=UtcMicros())
-    )
-    owned = _owned_question(
-        bindparam("now", type_=UtcMicros()), bindparam("principals", expanding=True, type_=sa.String())
+    fault = past_deadline_reason(_LATE, _CLOSING_LATE)
+    asked = _has_investigation(
+        investigations.c.state == OPEN, investigations.c.kind == InvestigationKind.MISSING_TERMINAL
     )
     return (
         select(
@@ -287,7 +258,8 @@ def _missing_terminal() -> Query:
             jobs.c.state,
             jobs.c.phase,
             jobs.c.lease_epoch,
-            owned.label("owned"),
+            _has_investigation(investigations.c.state == OPEN, _is_owned()).label("owned"),
+            asked.label("investigated"),
         )
         .where(~is_terminal())
         .where(fault.is_not(None))
@@ -295,60 +267,72 @@ def _missing_terminal() -> Query:
     )
 
 
-def unowned_jobs(tx: LedgerTransaction, *, limits: Limits) -> Finding:
-    """Find accepted jobs that are neither terminal, nor in flight, nor an owned open question (D13).
+def _is_not_owned_otherwise(row: Row) -> bool:
+    return row["investigated"] or not row["owned"]
 
-    A closed job with unresolved items counts too when no question about them was ever opened, or the
-    open one is unowned.
-    """
-    now = tx.now()
-    why = unresolved_because(now, limits, graceful=True)
-    asked = select(investigations.c.investigation_id).where(
-        investigations.c.job_id == jobs.c.job_id,
-        investigations.c.kind == InvestigationKind.UNRESOLVED_ITEMS,
-    )
+
+NO_MISSING_TERMINAL = Invariant(
+    name="no_job_is_open_past_its_deadline",
+    finding="missing_terminal",
+    meaning="Each accepted job that is past its deadline or held has a terminal record.",
+    violations=lambda reader, bounds: _filled(_missing_terminal(), reader, bounds),
+    investigation=Investigate(
+        InvestigationKind.MISSING_TERMINAL,
+        reason=TERMINAL_MISSING,
+        suspected_effect="the job may have been processed; none of its results was sent",
+        resolved_when="the job is closed",
+        evidence=("fault", "phase", "lease_epoch"),
+        opens=_is_not_owned_otherwise,
+    ),
+    repair="receipts reconcile. If the job stays open, read its attempts and holds:"
+    " receipts status {job_id} --audience engineering",
+    whole_ledger=False,
+)
+
+
+@functools.cache
+def _unowned_jobs() -> Query:
+    fault = past_deadline_reason(_LATE, _CLOSING_LATE)
     unresolved_items = exists(
         select(items.c.ordinal)
         .where(items.c.job_id == jobs.c.job_id)
         .where(items.c.item_class == ItemClass.UNRESOLVED)
     )
-    settled = exists(asked.where(or_(investigations.c.state != OPEN, _is_owned(now, limits))))
-    stuck = (
-        select(jobs.c.job_id, why.label("fault"), jobs.c.state, jobs.c.phase)
-        .where(~is_terminal())
-        .where(why.is_not(None))
-        .where(~_owned_question(now, sorted(limits.staffing.principals)))
+    resolved_or_owned = _has_investigation(
+        investigations.c.kind == InvestigationKind.UNRESOLVED_ITEMS,
+        or_(investigations.c.state != OPEN, _is_owned()),
     )
-    unasked = (
-        select(
-            jobs.c.job_id,
-            literal("unresolved_items").label("fault"),
-            jobs.c.state,
-            jobs.c.phase,
-        )
+    stuck = (
+        select(jobs.c.job_id, fault.label("fault"), jobs.c.state, jobs.c.phase)
+        .where(~is_terminal())
+        .where(fault.is_not(None))
+        .where(~_has_investigation(investigations.c.state == OPEN, _is_owned()))
+    )
+    not_investigated = (
+        select(jobs.c.job_id, literal("unresolved_items").label("fault"), jobs.c.state, jobs.c.phase)
         .where(is_terminal())
         .where(unresolved_items)
-        .where(~settled)
+        .where(~resolved_or_owned)
     )
-    both = sa.union_all(stuck, unasked).subquery("unowned")
-    return find(
-        tx,
-        name="unowned_jobs",
-        meaning="every accepted job is terminal, in flight, or an owned question inside its deadline",
-        query=select(both).order_by(both.c.job_id),
-    )
+    both = sa.union_all(stuck, not_investigated).subquery("unowned")
+    return select(both).order_by(both.c.job_id)
 
 
-def _is_owned(now: dt.datetime, limits: Limits) -> ColumnElement[bool]:
-    return and_(
-        investigations.c.owner.in_(sorted(limits.staffing.principals)),
-        investigations.c.deadline_at >= now,
-    )
+EVERY_JOB_IS_OWNED = Invariant(
+    name="every_accepted_job_is_terminal_or_owned",
+    finding="unowned_jobs",
+    asset=JOB_LEDGER,
+    meaning="Each accepted job is closed, in flight, or has an investigation that is owned and in time;"
+    " so has each closed job with unresolved items.",
+    violations=lambda reader, bounds: _filled(_unowned_jobs(), reader, bounds),
+    repair="receipts reconcile. It opens the investigation; assign it with:"
+    " receipts investigations assign INVESTIGATION OWNER",
+)
 
 
-def unowned_investigations(tx: LedgerTransaction, *, limits: Limits) -> Finding:
-    """Find open investigations past their deadline or whose owner is no active principal (D13)."""
-    query = (
+@functools.cache
+def _unowned_investigations() -> Query:
+    return (
         select(
             investigations.c.job_id,
             investigations.c.investigation_id,
@@ -358,12 +342,15 @@ def unowned_investigations(tx: LedgerTransaction, *, limits: Limits) -> Finding:
             investigations.c.deadline_at,
         )
         .where(investigations.c.state == OPEN)
-        .where(~_is_owned(tx.now(), limits))
+        .where(~_is_owned())
         .order_by(investigations.c.deadline_at, investigations.c.investigation_id)
     )
-    return find(
-        tx,
-        name="unowned_investigations",
-        meaning="an open investigation is past its deadline or its owner is no active principal",
-        query=query,
-    )
+
+
+EVERY_INVESTIGATION_IS_OWNED = Invariant(
+    name="every_open_investigation_is_owned",
+    finding="unowned_investigations",
+    meaning="Each open investigation is inside its deadline and owned by an active principal.",
+    violations=lambda reader, bounds: _filled(_unowned_investigations(), reader, bounds),
+    repair="receipts investigations assign {investigation_id} OWNER",
+)

@@ -23,7 +23,7 @@ from receipt_pipeline.core.reasons import (
     Reason,
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
+from receipt_pipeline.ledger.investigations import InvestigationKind, InvestigationRequest, open_investigation
 from receipt_pipeline.ledger.jobs.expire import close_overdue_job, expire_job
 from receipt_pipeline.ledger.jobs.failures import hold_for_reconciliation, lose_lease
 from receipt_pipeline.ledger.jobs.finalize import close_attempt
@@ -214,13 +214,15 @@ def _hold_unclosable(tx: LedgerTransaction, job: dict[str, Any], *, limits: Limi
         return
     open_investigation(
         tx,
-        InvestigationKind.UNKNOWN_EFFECT,
-        subject=f"{job['job_id']}:closing",
-        again=str(job["lease_epoch"]),
-        job_id=job["job_id"],
-        reason=ATTEMPTS_EXHAUSTED,
-        suspected_effect="the checkpointed outcomes could not be published within the closing bound",
-        allowed_repair="mend the object store, then `receipts reconcile`",
+        InvestigationRequest(
+            InvestigationKind.UNKNOWN_EFFECT,
+            subject=f"{job['job_id']}:closing",
+            reopened_as=str(job["lease_epoch"]),
+            job_id=job["job_id"],
+            reason=ATTEMPTS_EXHAUSTED,
+            suspected_effect="the checkpointed outcomes could not be published within the closing bound",
+            allowed_repair="mend the object store, then `receipts reconcile`",
+        ),
         limits=limits,
     )
 

@@ -30,7 +30,7 @@ from receipt_pipeline.core.reasons import (
     Reason,
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
+from receipt_pipeline.ledger.investigations import InvestigationKind, InvestigationRequest, open_investigation
 from receipt_pipeline.ledger.jobs.finalize import (
     close_attempt,
     close_open_items,
@@ -273,13 +273,15 @@ def hold_unknown_effect(tx: LedgerTransaction, job: dict[str, Any], *, limits: L
         return
     open_investigation(
         tx,
-        InvestigationKind.UNKNOWN_EFFECT,
-        subject=job["job_id"],
-        again=str(job["lease_epoch"]),
-        job_id=job["job_id"],
-        reason=UPLOAD_UNKNOWN,
-        suspected_effect="a result object may exist under a key of this job",
-        allowed_repair="look the keys up with `receipts reconcile`; never generate again",
+        InvestigationRequest(
+            InvestigationKind.UNKNOWN_EFFECT,
+            subject=job["job_id"],
+            reopened_as=str(job["lease_epoch"]),
+            job_id=job["job_id"],
+            reason=UPLOAD_UNKNOWN,
+            suspected_effect="a result object may exist under a key of this job",
+            allowed_repair="look the keys up with `receipts reconcile`; never generate again",
+        ),
         limits=limits,
     )
 

@@ -31,7 +31,12 @@ from receipt_pipeline.core.reasons import (
     Reason,
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind, open_investigation
+from receipt_pipeline.ledger.investigations import (
+    RESOLVED,
+    InvestigationKind,
+    InvestigationRequest,
+    open_investigation,
+)
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.effects import effects, investigations, outbox
@@ -293,19 +298,21 @@ def open_unresolved_investigation(tx: LedgerTransaction, job_id: str, *, limits:
         return
     open_investigation(
         tx,
-        InvestigationKind.UNRESOLVED_ITEMS,
-        subject=job_id,
-        again=f"item:{fresh[0]['ordinal']}",
-        job_id=job_id,
-        reason=REASONS.get(fresh[0]["reason_code"], ATTEMPTS_EXHAUSTED),
-        suspected_effect="none: the items have no outcome and nothing of them was sent on",
-        allowed_repair="look at the scans; submit the unresolved items again as a linked job",
+        InvestigationRequest(
+            InvestigationKind.UNRESOLVED_ITEMS,
+            subject=job_id,
+            reopened_as=f"item:{fresh[0]['ordinal']}",
+            job_id=job_id,
+            reason=REASONS.get(fresh[0]["reason_code"], ATTEMPTS_EXHAUSTED),
+            suspected_effect="none: the items have no outcome and nothing of them was sent on",
+            allowed_repair="look at the scans; submit the unresolved items again as a linked job",
+            evidence={
+                "item_ids": [row["item_id"] for row in fresh],
+                "unresolved": len(fresh),
+                "losses": {row["item_id"]: row["losses"] for row in fresh if row["losses"]},
+            },
+        ),
         limits=limits,
-        evidence={
-            "item_ids": [row["item_id"] for row in fresh],
-            "unresolved": len(fresh),
-            "losses": {row["item_id"]: row["losses"] for row in fresh if row["losses"]},
-        },
     )
 
 

@@ -16,12 +16,12 @@ from receipt_pipeline.core.reasons import (
     Reason,
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.invariants.records import is_terminal
 from receipt_pipeline.ledger.jobs.expire import close_overdue_items
 from receipt_pipeline.ledger.jobs.failures import begin_closing
 from receipt_pipeline.ledger.jobs.finalize import require_lease
 from receipt_pipeline.ledger.jobs.quarantine import hold_divergent
 from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.rows import is_terminal
 from receipt_pipeline.ledger.schema.effects import effects
 from receipt_pipeline.ledger.schema.jobs import jobs
 

@@ -24,6 +24,7 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import OPEN as QUESTION_OPEN
 from receipt_pipeline.ledger.investigations import (
     InvestigationKind,
+    InvestigationRequest,
     open_investigation,
     resolve_investigation,
 )
@@ -119,15 +120,17 @@ def hold_divergent(
     before_terminal = job["state"] not in TERMINAL_STATES
     investigation_id = open_investigation(
         tx,
-        InvestigationKind.DIVERGENT_OUTPUT,
-        subject=f"{job_id}:{subject}",
-        again=str(len(digests)),
-        job_id=job_id,
-        reason=RESULT_QUARANTINED,
-        suspected_effect="two different outputs exist for one decision; none of them is served",
-        allowed_repair="compare the outputs, then record keep <digest> or withdraw",
+        InvestigationRequest(
+            InvestigationKind.DIVERGENT_OUTPUT,
+            subject=f"{job_id}:{subject}",
+            reopened_as=str(len(digests)),
+            job_id=job_id,
+            reason=RESULT_QUARANTINED,
+            suspected_effect="two different outputs exist for one decision; none of them is served",
+            allowed_repair="compare the outputs, then record keep <digest> or withdraw",
+            evidence={"subject": subject, "digests": digests},
+        ),
         limits=limits,
-        evidence={"subject": subject, "digests": digests},
     )
     quarantine_id = _keep_row(
         tx,

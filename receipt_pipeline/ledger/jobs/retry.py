@@ -23,11 +23,10 @@ from receipt_pipeline.core.reasons import (
 from receipt_pipeline.core.request import ItemRequest, JobLimits, JobRequest, LimitsRequest
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.grants import require_authority
-from receipt_pipeline.ledger.investigations import OPEN, InvestigationKind, resolve_investigation
+from receipt_pipeline.ledger.investigations import OPEN, RECONCILER, InvestigationKind, resolve_investigation
 from receipt_pipeline.ledger.jobs.accept import Lineage, StoredItem, find_replay, insert_job
 from receipt_pipeline.ledger.jobs.quarantine import open_quarantines
 from receipt_pipeline.ledger.journal import EventKind, append_event
-from receipt_pipeline.ledger.open_questions import RECONCILER
 from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import items, jobs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from receipt_pipeline.core.audiences import Audience
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.principals import Principal
-from receipt_pipeline.core.reasons import FIELD_INVALID
+from receipt_pipeline.core.reasons import FIELD_INVALID, REASONS
 from receipt_pipeline.core.receipt_text import render_consequence, render_receipt
 from receipt_pipeline.effects.results import rejections_csv
 from receipt_pipeline.ledger.legacy_jobs import IMPORTED_PREFIX
@@ -137,12 +138,16 @@ def show_items(document: dict[str, Any]) -> None:
             "date": ((item["fields"] or {}).get("date") or {}).get("iso"),
             "total": item.get("total_text"),
             "decision": item["decision"] or item["class"],
-            "reason": ", ".join(item["reasons"] or []) or item["reason_code"] or "",
-            "item": item["item_id"],
+            "reason": reasons_text(item["reasons"] or [item["reason_code"]]),
         }
         for item in document["items"]
     ]
-    print_table(rows, [*columns, "item"], title=count(len(rows), "receipt"))
+    print_table(rows, columns, title=count(len(rows), "receipt"), wraps_words=True)
+
+
+def reasons_text(codes: Iterable[str | None]) -> str:
+    """Return what reason codes mean, for people."""
+    return "; ".join(REASONS[code].meaning if code in REASONS else code for code in codes if code)
 
 
 def _write_rejections(

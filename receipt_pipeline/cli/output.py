@@ -40,12 +40,13 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 # What people read instead of a key whose spelling is stored.
 _LABELS = {
     "asked": "requested",
-    "stands": "status",
+    "stands": "outcome",
     "denominator": "accepted items",
     "settlement": "finished effects",
     "settled_at": "finished at",
     "trail": "events",
     "losses": "lost attempts",
+    "secondary": "details",
     "divergent": "divergent outputs",
 }
 
@@ -100,16 +101,21 @@ def format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}".removesuffix(".0")
     if isinstance(value, Mapping):
-        return ", ".join(
-            f"{entry} {label(name)}" if isinstance(entry, int) else f"{label(name)}: {format_value(entry)}"
-            for name, entry in value.items()
-        )
+        return _format_mapping(value)
     if isinstance(value, Collection) and not isinstance(value, str | bytes):
         return ", ".join(map(format_value, value)) or "none"
     text = str(value)
     if _TIME.fullmatch(text):
         return format_time(dt.datetime.fromisoformat(text))
     return _DIGEST.sub(lambda digest: short(digest[0]), text)
+
+
+def _format_mapping(value: Mapping[str, Any]) -> str:
+    """Return counts as `2 accepted, 1 failed`, zeros left out; anything else as `name: value`."""
+    if all(type(entry) is int for entry in value.values()):
+        counted = [f"{entry:,} {label(name)}" for name, entry in value.items() if entry]
+        return ", ".join(counted) or "none"
+    return ", ".join(_pairs(value)) or "none"
 
 
 def format_time(time: dt.datetime) -> str:
@@ -160,16 +166,21 @@ def print_table(
     *,
     title: str = "",
     formatted: Callable[[Any], str] = format_value,
+    wraps_words: bool = False,
 ) -> None:
-    """Print rows as a table for people; one below the other where a table would break its values."""
-    table = Table(title=title or None, show_lines=False)
+    """Print rows as a table for people; one below the other where a table would break its values.
+
+    Args:
+        wraps_words: no value is an id or a path, so that a narrow table may wrap them.
+    """
+    table = Table(title=title or None, show_lines=wraps_words)
     for column in columns:
         table.add_column(label(column), overflow="fold")
     for row in rows:
         table.add_row(*("" if row.get(name) is None else formatted(row[name]) for name in columns))
     if not columns or not rows:
         stdout.print(title)
-    elif len(columns) > WIDE_COLUMNS or _natural_width(table) > stdout.width:
+    elif not wraps_words and (len(columns) > WIDE_COLUMNS or _natural_width(table) > stdout.width):
         _print_records(rows, columns, title=title, formatted=formatted)
     else:
         stdout.print(table, soft_wrap=False)
@@ -200,7 +211,7 @@ def print_document(document: Mapping[str, Any], *, indent: str = "") -> None:
     """Print a nested document, a line per value and a line per entry of a list."""
     for name, value in document.items():
         heading = Text.assemble(indent, (label(name).capitalize(), "bold"), ": ")
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and not all(type(entry) is int for entry in value.values()):
             stdout.print(heading)
             print_document(value, indent=f"{indent}  ")
         elif isinstance(value, list) and value and isinstance(value[0], Mapping):
@@ -212,7 +223,14 @@ def print_document(document: Mapping[str, Any], *, indent: str = "") -> None:
 
 
 def _pairs(entry: Mapping[str, Any]) -> list[str]:
-    return [f"{label(name)}: {format_value(value)}" for name, value in entry.items() if value is not None]
+    """Return the entries of a record that say something; a nested record is in parentheses."""
+    return [
+        f"{label(name)} ({_format_mapping(value)})"
+        if isinstance(value, Mapping)
+        else f"{label(name)}: {format_value(value)}"
+        for name, value in entry.items()
+        if value is not None and value not in ("", [], {})
+    ]
 
 
 # Errors.

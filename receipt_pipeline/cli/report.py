@@ -37,8 +37,8 @@ def reconcile(as_json: bool = JSON) -> None:
     if as_json:
         print_json(summary)
         return
-    done = [{"change": label(name), "count": number} for name, number in summary.items() if number]
-    print_table(done, ["change", "count"], title="" if done else "Everything agrees. Nothing was changed.")
+    done = [{"what": label(name), "count": number} for name, number in summary.items() if number]
+    print_table(done, ["what", "count"], title="" if done else "Nothing to compare and nothing to repair.")
 
 
 @reports_errors
@@ -104,7 +104,7 @@ def show_report(document: dict[str, Any]) -> None:
         for name, value in document.items()
         if name not in _SHOWN_APART and (value or not isinstance(value, list))
     ]
-    print_table(figures, ["figure", "value"])
+    print_table(figures, ["figure", "value"], wraps_words=True)
     rows = document["investigations"]
     if rows:
         columns = ["kind", "owner", "deadline", "state", "job_id", "id"]

@@ -38,6 +38,7 @@ from receipt_pipeline.core.reasons import (
 from receipt_pipeline.runtime.serving import is_served
 
 POLL_S = 0.5
+KEY_SHOWN_MAX = 60
 ACCEPTED = ("accepted", "joined")
 # Phases that wait for an operator, so that waiting longer does not help.
 ON_HOLD = ("reconciling", "quarantined")
@@ -108,7 +109,9 @@ def _show_line(line: dict[str, Any]) -> None:
     if line["outcome"] in ACCEPTED:
         acceptance = line["acceptance"]
         word = "Already accepted" if acceptance["replayed"] else "Accepted"
-        stdout.print(f"{word}: job {acceptance['job_id']}, key {line['idempotency_key']}")
+        key = line["idempotency_key"]
+        with_key = f", key {key}" if len(key) <= KEY_SHOWN_MAX else ""  # A derived key is a digest.
+        stdout.print(f"{word}: job {acceptance['job_id']}{with_key}")
         stdout.print(f"  Nothing is decided yet. Status: {acceptance['status_location']}")
         return
     reason = REASONS[line["reason"]["code"]] if line.get("reason") else None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from receipt_pipeline.app import reviewer
+from receipt_pipeline.cli.jobs import reasons_text
 from receipt_pipeline.cli.output import (
     JSON,
     count,
+    format_value,
     open_session,
     print_json,
     print_table,
@@ -29,9 +33,13 @@ def list_tasks(
         print_json(rows)
         return
     columns = ["item_id", "decision", "reasons", "state", "disputed", "job_id", "decision_id"]
-    # The decision id stays whole: `receipts tasks done` takes it.
-    shown = [{**row, "reasons": ", ".join(row["reasons"])} for row in rows]
-    print_table(shown, columns, title=count(len(rows), "review task"), formatted=str)
+    shown = [row | {"reasons": reasons_text(row["reasons"])} for row in rows]
+    print_table(shown, columns, title=count(len(rows), "review task"), formatted=_with_whole_digest)
+
+
+def _with_whole_digest(value: Any) -> str:
+    """Return a value for people; a decision id stays whole, because `receipts tasks done` takes it."""
+    return value if isinstance(value, str) else format_value(value)
 
 
 @app.command()

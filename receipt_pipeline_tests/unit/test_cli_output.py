@@ -248,8 +248,9 @@ def test_people_read_times_digests_and_counts_instead_of_literals() -> None:
         "sha256:" + "ab" * 32: "abababababab",
     }
     assert {value: format_value(value) for value in shown} == shown
-    assert format_value({"accepted": 2, "by_hand": [1, "x"], "empty": []}) == (
-        "2 accepted, by hand: 1, x, empty: none"
+    assert format_value({"accepted": 2, "failed": 0, "lost": 1}) == "2 accepted, 1 lost"
+    assert (
+        format_value({"by_hand": [1, "x"], "of": {"kind": "a"}, "empty": []}) == "by hand: 1, x, of (kind: a)"
     )
 
 

@@ -280,7 +280,7 @@ def test_the_command_prints_the_totals_writes_the_list_and_shows_the_record(
     first = next(row for row in all_rows(home.app.ledger, imported_jobs) if row["external_id"] == "1")
     shown = CliRunner().invoke(app, ["status", first["job_id"]])
     assert shown.exit_code == 0
-    assert shown.output.index("Status:") < shown.output.index("Evidence") < shown.output.index("Identity")
+    assert shown.output.index("Outcome:") < shown.output.index("Evidence") < shown.output.index("Identity")
 
 
 def test_a_list_that_cannot_be_written_is_refused_before_anything_is_imported(

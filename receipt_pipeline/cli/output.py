@@ -173,7 +173,7 @@ def print_table(
     Args:
         wraps_words: no value is an id or a path, so that a narrow table may wrap them.
     """
-    table = Table(title=title or None, show_lines=wraps_words)
+    table = Table(title=title or None)
     for column in columns:
         table.add_column(label(column), overflow="fold")
     for row in rows:
@@ -183,6 +183,7 @@ def print_table(
     elif not wraps_words and (len(columns) > WIDE_COLUMNS or _natural_width(table) > stdout.width):
         _print_records(rows, columns, title=title, formatted=formatted)
     else:
+        table.show_lines = _natural_width(table) > stdout.width
         stdout.print(table, soft_wrap=False)
 
 

@@ -75,7 +75,7 @@ def test_the_next_action_and_its_command_can_be_read_from_the_status_alone(home:
     job_id = an_expired_job(home)
     for audience in ("customer", "support", "engineering"):
         shown = run("status", job_id, "--audience", audience)
-        assert f"receipts retry {job_id} --unresolved --preview" in shown.stdout
+        assert f"receipts retry {job_id} --preview" in shown.stdout
     child_id = json.loads(run("retry", job_id, "--unresolved", "--yes", "--json").stdout)["job_id"]
     for audience in ("customer", "support", "engineering"):
         shown = run("status", job_id, "--audience", audience)
@@ -105,7 +105,7 @@ def test_cancel_supersede_and_requeue_say_what_they_did(home: OpenedHome) -> Non
     assert "Nothing was changed" in run("requeue", new).stdout
     canceled = run("cancel", new)
     assert "stopped: r-001" in canceled.stdout
-    assert "to undo it: none is needed" in canceled.stdout
+    assert "to undo it: None is needed" in canceled.stdout
     assert run("cancel", new).exit_code == run("requeue", new).exit_code == 4
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import literal_column, or_
 
 from receipt_pipeline.effects import consume, deliver
 from receipt_pipeline.ledger.jobs import checkpoint, claim, expire, failures, finalize, publication
+from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.worker import publish
 
@@ -26,19 +27,20 @@ class Mutation:
     Attributes:
         name: what the product then does wrong.
         edits: per function the texts of it that are replaced, and by what.
-        seed: the first seed at which it was found.
-        names: what the edited texts need beside the names of their modules.
+        breaks: the invariant that a simulated seed finds broken first, and `seed` is that seed.
+        names: what the edited texts need besides the names of their modules.
     """
 
     name: str
     edits: tuple[tuple[Callable[..., Any], tuple[tuple[str, str], ...]], ...]
+    breaks: str
     seed: int = 0
     names: tuple[tuple[str, Any], ...] = ()
 
 
 @contextmanager
 def installed(mutation: Mutation) -> Iterator[None]:
-    """Let the product have a defect; every importer of an edited function sees it."""
+    """Install a defect in the product; every importer of an edited function sees it."""
     with ExitStack() as stack:
         for function, replacements in mutation.edits:
             stack.enter_context(_edited(function, replacements, dict(mutation.names)))
@@ -87,13 +89,13 @@ def careless(statement: Any, condition: str) -> Any:
 _LATE: list[Callable[[Any], None]] = []
 
 
-def remember_late(job: dict[str, Any], **told: Any) -> None:
-    """Put off the writing of a message."""
-    _LATE.append(lambda tx: finalize._append_message(tx, job, **told))
+def postpone_message(job: dict[str, Any], **given: Any) -> None:
+    """Postpone the writing of a message."""
+    _LATE.append(lambda tx: finalize._append_message(tx, job, **given))
 
 
 def write_late(attempt: Any) -> None:
-    """Write the messages that were put off, in a transaction of their own."""
+    """Write the postponed messages in a separate transaction."""
     with attempt.worker.ledger.transaction() as tx:
         for write in _LATE:
             write(tx)
@@ -104,33 +106,38 @@ MUTATIONS = (
     Mutation(
         "a checkpoint of a worker that lost its lease is accepted",
         ((checkpoint.write_checkpoint, (("_OWN_JOB", "careless"),)),),
+        breaks="only_the_holder_writes",
         seed=4,
         names=(("careless", careless(checkpoint._OWN_JOB, "jobs.lease_epoch = :of_epoch")),),
     ),
     Mutation(
-        "a failure of a worker that lost its lease ends the next one's attempt",
+        "a failure of a worker that lost its lease ends its successor's attempt",
         ((failures._release, (("_RELEASE", "careless"),)),),
-        seed=4,
+        breaks="only_the_worker_ends_its_own_attempt",
+        seed=16,
         names=(("careless", careless(failures._RELEASE, "jobs.lease_epoch = :seen_epoch")),),
     ),
     Mutation(
-        "a lease is taken before it has run out",
+        "a lease is taken before it expires",
         ((failures.lose_lease, (("_TAKE_AWAY", "careless"),)),),
+        breaks="a_valid_lease_is_not_taken",
         seed=8,
         names=(("careless", careless(failures._TAKE_AWAY, "jobs.lease_expires_at <= :now")),),
     ),
     Mutation(
-        "an upload that stands is repeated blindly",
+        "a stored result is uploaded again",
         ((publish._stored_earlier, (('return str(row["idempotency_key"])', "return None"),)),),
+        breaks="a_stored_result_is_not_uploaded_again",
         seed=8,
     ),
     Mutation(
-        "the message is written after the terminal record, in a transaction of its own",
+        "the message is written after the terminal record, in a separate transaction",
         (
             (finalize.write_terminal, (("    _append_message(tx, job, ", "    late(job, "),)),
             (publish.publish, (('    point("commit.after")\n', "    write_late(attempt)\n"),)),
         ),
-        names=(("late", remember_late), ("write_late", write_late)),
+        breaks="terminal_record_has_intents",
+        names=(("late", postpone_message), ("write_late", write_late)),
     ),
     Mutation(
         "a job expires although a worker has it",
@@ -147,6 +154,7 @@ MUTATIONS = (
                 (("_OVERDUE", "careless"),),
             ),
         ),
+        breaks="expiry_and_claim_exclude_each_other",
         names=(
             (
                 "careless",
@@ -157,15 +165,17 @@ MUTATIONS = (
     Mutation(
         "the consumer acts twice on one decision",
         ((consume._known, ((" and tasks_state in _DUE_STATES", " and tasks_state is not None"),)),),
+        breaks="one_action_per_decision",
         seed=1,
     ),
     Mutation(
-        "an item that is lost is not counted, and its job bounces for ever",
+        "a lost item is not counted, and its job is retried forever",
         ((failures._count_item_failure, (('losses = item["losses"] + 1', 'losses = item["losses"]'),)),),
+        breaks="a_finished_item_is_not_read_again",
         seed=1,
     ),
     Mutation(
-        "what was sent counts as delivered, whatever arrived",
+        "a sent message counts as delivered, whether or not it arrived",
         (
             (
                 deliver._look_up_and_send,
@@ -175,11 +185,13 @@ MUTATIONS = (
                 ),
             ),
         ),
+        breaks="deliveries_match_arrivals",
         seed=3,
     ),
     Mutation(
         "a worker that is counted as lost keeps its epoch",
         ((failures.lose_lease, (("_TAKE_AWAY", "keeping"),)),),
+        breaks="attempts_stay_within_their_bounds",
         seed=3,
         names=(("keeping", failures._TAKE_AWAY.values(lease_epoch=jobs.c.lease_epoch)),),
     ),
@@ -194,6 +206,7 @@ MUTATIONS = (
                 ),
             ),
         ),
+        breaks="only_the_holder_writes",
         seed=18,
     ),
     Mutation(
@@ -204,25 +217,31 @@ MUTATIONS = (
                 (("require_lease(tx, token)", "read_job(tx, token.job_id, lock=True)"),),
             ),
         ),
+        breaks="only_the_holder_writes",
         seed=2,
+        names=(("read_job", read_job),),
     ),
     Mutation(
-        "a heartbeat of a worker that lost its lease renews the next one's",
+        "a heartbeat of a worker that lost its lease renews its successor's",
         ((claim.renew_lease, ((EPOCH_GUARD, ""),)),),
+        breaks="only_the_holder_renews",
         seed=8,
     ),
     Mutation(
-        "a job is settled while a required effect is missing",
+        "a job gets `settled_at` while a required effect is missing",
         ((finalize.finish_job_if_done, (('tx.row(_MISSING, {"of_job": job_id}) is not None', "False"),)),),
+        breaks="no_job_was_settled_too_early",
         seed=1,
     ),
     Mutation(
         "an answered upload counts as stored without being read back",
         ((publish.publish, (("    _read_back(attempt, result)\n", ""),)),),
+        breaks="results_are_damaged_only_by_accidents",
         seed=2,
     ),
     Mutation(
-        "tasks are made without a look at the result object",
+        "tasks are made without reading the result object",
         ((consume._take, (("fault = result_fault(services, job)", "fault = None"),)),),
+        breaks="tasks_follow_a_verified_result",
     ),
 )

@@ -79,9 +79,8 @@ def test_the_command_lists_what_the_code_marks(capsys: pytest.CaptureFixture[str
         assert set(row["faults"]) | set(row["not_applicable"]) == set(answer["faults"])
 
 
-def test_the_page_of_invariants_explains_every_fault_and_shows_a_result_without_a_broken_cell() -> None:
+def test_the_page_of_invariants_shows_a_result_without_a_broken_cell() -> None:
     text = text_of(PAGE)
-    assert {fault.value for fault in CellFault} <= set(re.findall(r"`(\w+)`", text))
     shown = text.partition(BEGINS)[2].partition(ENDS)[0]
     rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", shown, flags=re.MULTILINE))
     assert set(BOUNDARIES) <= set(rows)

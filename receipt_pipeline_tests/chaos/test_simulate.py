@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -14,13 +13,11 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from receipt_pipeline_tests.chaos.mutations import MUTATIONS, installed
-from receipt_pipeline_tests.chaos.oracle.invariants import INVARIANTS
 from receipt_pipeline_tests.chaos.simulate import log_text, process_database, shrink, simulate
 from receipt_pipeline_tests.chaos.simulator.actors import add_actors, cancel, order
 from receipt_pipeline_tests.chaos.simulator.faults import FAULTS_AT, Fault, FaultSource, Place
 from receipt_pipeline_tests.chaos.simulator.harness import Harness
 from receipt_pipeline_tests.chaos.simulator.seed import finish, installed_plan, simulate_seed
-from receipt_pipeline_tests.suite_results import PROJECT
 
 SEEDS = range(500, 508)
 PLACES = [place for place in FAULTS_AT if place is not Place.INTERVENTION]
@@ -74,13 +71,6 @@ def test_the_document_counts_seeds_decisions_and_speed() -> None:
     assert document["fault_decisions"]["total"] >= 2 * document["fault_decisions"]["min"] >= 100
     assert document["jobs"]["min"] >= 5
     assert set(document) >= {"workers", "seconds", "cpu_seconds", "seeds_per_second"}
-
-
-def test_the_page_lists_every_invariant_in_its_own_words() -> None:
-    page = (PROJECT / "docs" / "invariants.md").read_text()
-    section = page.partition("\n## Invariants\n")[2].partition("\n## ")[0]
-    listed = re.findall(r"^- `(\w+)`: (.+)$", section, flags=re.MULTILINE)
-    assert listed == [(entry.__name__, str(entry.__doc__).strip()) for entry in INVARIANTS]
 
 
 class AnyInstance(RuleBasedStateMachine):

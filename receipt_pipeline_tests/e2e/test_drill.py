@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from docs.generate.case_study import PAGE
 from receipt_pipeline_tests.e2e.command import answer_of, processes_of, run_receipts
 from receipt_pipeline_tests.e2e.recount import recount
-from receipt_pipeline_tests.tidy.write_case_study import PAGE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 

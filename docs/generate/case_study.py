@@ -1,17 +1,16 @@
-"""Writes the timelines and the receipt of docs/case_study.md from the records that the told story leaves.
+"""The timelines and the receipt of the case study, from the records of its scenario.
 
-Run it as `python -m receipt_pipeline_tests.tidy.write_case_study`. The story is the window of the drill's
-sixth job, on a clock that does not run by itself, so that every number can be read again from records.
+The scenario is that of the drill's sixth job on a fake clock, so that the records are the same every time.
 """
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from docs.generate.blocks import table, with_blocks
 from receipt_pipeline.core.receipt_text import render_consequence, render_receipt
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import open_ledger
@@ -26,32 +25,32 @@ from receipt_pipeline_tests.suite_results import PROJECT
 PAGE = PROJECT / "docs" / "case_study.md"
 LIMITS = LimitsRequest(processing_timeout_s=20)
 VISIBILITY_S = 30.0
-# What an event says, for a reader who does not know the journal.
-SAYS: Mapping[str, str] = {
-    "accepted": "the request is a job; its pins are frozen",
+# What an event means, for a reader who does not know the journal.
+MEANINGS: Mapping[str, str] = {
+    "accepted": "the request is now a job with fixed pins",
     "claimed": "a worker owns the job under this epoch",
-    "item_finished": "the model's outcome is in the ledger",
+    "item_finished": "the outcome of the model is in the ledger",
     "result_intended": "key and digest of the object are in the ledger, before the upload",
-    "attempt_closed": "this try is over",
-    "closing": "the limits have passed: no model any more, only what is there",
-    "phase_changed": "where the open job stands",
+    "attempt_closed": "this attempt ended",
+    "closing": "the limits have passed: only existing outcomes count now",
+    "phase_changed": "the phase of the open job",
     "terminal": "the one terminal record",
     "message_created": "the notification, in the same transaction",
-    "effect_changed": "what is known of an effect",
-    "settled": "every required effect has happened",
-    "delivery": "the notification left",
-    "consumed": "the review system took the decisions in",
+    "effect_changed": "the state of an effect",
+    "settled": "every required effect is done",
+    "delivery": "the notification was sent",
+    "consumed": "the review system consumed the decisions",
 }
 
 
-def story() -> dict[str, str]:
-    """Play both windows and return the blocks of the page by name."""
+def case_study_blocks() -> dict[str, str]:
+    """Play both scenarios and return the blocks of the page by name."""
     with tempfile.TemporaryDirectory() as folder:
         clock = FakeClock()
         ledger = open_ledger(f"sqlite:///{folder}/ledger.db", clock=clock)
         ledger.migrate()
         house = ReconcileBench.build(ledger, clock, Path(folder))
-        blocks = _killed_before_the_record(house) | _woke_up_late(house)
+        blocks = _killed_before_the_record(house) | _late_wakeup(house)
         ledger.close()
     return blocks | {"visibility": _visibility_timeout()}
 
@@ -80,14 +79,14 @@ def _killed_before_the_record(house: ReconcileBench) -> dict[str, str]:
     with house.ledger.reading() as tx:
         document = read_status(tx, job_id)
     names = {job_id: "job-6"} | _digests(document)
-    timeline = _table(
-        "t (s) | epoch | event | what it says",
+    timeline = _lines(
+        "t (s) | epoch | event | meaning",
         (
             (
                 f"{(row['at'] - began).total_seconds():.0f}",
                 row["lease_epoch"] or "",
                 f"`{row['kind']}`",
-                _said(row),
+                _meaning(row),
             )
             for row in house.bench.rows(events, job_id)
         ),
@@ -108,11 +107,11 @@ def _until_killed(work: Callable[[], object]) -> None:
         work()
     except SystemExit:
         return
-    raise AssertionError("the worker was to be killed")
+    raise AssertionError("the worker was not killed")
 
 
-def _woke_up_late(house: ReconcileBench) -> dict[str, str]:
-    """Let a worker stand still past its lease, be taken over, and wake up with an outcome."""
+def _late_wakeup(house: ReconcileBench) -> dict[str, str]:
+    """Stall a worker beyond its lease, let another take over, and wake the first one with an outcome."""
     job_id = house.bench.accept(key="stalled")
     began = house.clock.now()
 
@@ -126,27 +125,27 @@ def _woke_up_late(house: ReconcileBench) -> dict[str, str]:
 
     house.bench.chain.on_classify = lambda data: stall()
     house.bench.work(job_id)
-    told = [
-        (row["at"], row["lease_epoch"] or "", f"`{row['kind']}`", _said(row))
+    lines = [
+        (row["at"], row["lease_epoch"] or "", f"`{row['kind']}`", _meaning(row))
         for row in house.bench.rows(events, job_id)
         if row["kind"] in ("claimed", "attempt_closed", "item_finished", "terminal")
     ]
-    told += [
+    lines += [
         (
             row["refused_at"],
             row["lease_epoch"],
-            "write refused",
-            f"epoch {row['current_epoch']} owns the job by now",
+            "write rejected",
+            f"epoch {row['current_epoch']} owns the job now",
         )
         for row in house.bench.rows(refused_writes, job_id)
     ]
-    lines = sorted(told, key=lambda line: line[0])
+    lines.sort(key=lambda line: line[0])
     rows = ((f"{(at - began).total_seconds():.0f}", *rest) for at, *rest in lines)
-    return {"fenced": _table("t (s) | epoch | event | what it says", rows)}
+    return {"fenced": _lines("t (s) | epoch | event | meaning", rows)}
 
 
 def _visibility_timeout() -> str:
-    """Play the rejected design: a queue hands a message out again when nobody acknowledged it in time."""
+    """Play the rejected design: a queue that assigns a message again when it was not acknowledged in time."""
     served: dict[str, str] = {}
     lines: list[tuple[str, str, str, str]] = []
 
@@ -154,25 +153,25 @@ def _visibility_timeout() -> str:
         lines.append((f"{at:.0f}", who, what, served.get("job", "nothing")))
 
     line(0, "A", "takes the message; it is invisible for 30 s")
-    line(5, "A", "stands still: a pause, a full disk, a slow volume")
-    line(VISIBILITY_S, "queue", "shows the message again: it cannot tell slow from dead")
+    line(5, "A", "stalls: a pause, a full disk, a slow volume")
+    line(VISIBILITY_S, "queue", "shows the message again: it cannot distinguish slow from dead")
     line(31, "B", "takes it, invokes the model again, gets another output")
     served["job"] = "B's output"
     line(40, "B", "writes the result, acknowledges, sends the notification")
     served["job"] = "A's output"
-    line(61, "A", "wakes up and writes its result over it, acknowledges, notifies again")
-    return _table("t (s) | who | what | what is served", lines)
+    line(61, "A", "wakes up, overwrites the result, acknowledges, notifies again")
+    return _lines("t (s) | actor | action | served result", lines)
 
 
-def _said(row: Mapping[str, Any]) -> str:
+def _meaning(row: Mapping[str, Any]) -> str:
     data = row["data"]
     facts = {
         name: data[name]
         for name in ("outcome", "reason", "cause", "state", "phase", "kind")
         if data.get(name)
     }
-    told = ", ".join(f"{name} {value}" for name, value in facts.items())
-    return SAYS[row["kind"]] + (f" ({told})" if told else "")
+    text = ", ".join(f"{name} {value}" for name, value in facts.items())
+    return MEANINGS[row["kind"]] + (f" ({text})" if text else "")
 
 
 def _digests(document: Mapping[str, Any]) -> dict[str, str]:
@@ -188,23 +187,14 @@ def _redacted(text: str, names: Mapping[str, str]) -> str:
     return text
 
 
-def _table(heads: str, rows: Iterable[Iterable[object]]) -> str:
-    lines = [f"| {heads} |", "|" + "---|" * len(heads.split(" | "))]
-    return "\n".join([*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
+def _lines(heads: str, rows: Iterable[Iterable[object]]) -> str:
+    return "\n".join(table(heads, ([str(cell) for cell in row] for row in rows)))
 
 
 def _fenced(text: str) -> str:
     return f"```text\n{text}\n```"
 
 
-def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
-    """Return the page with every block put between its two marks."""
-    for name, text in blocks.items():
-        marks = re.compile(rf"(<!-- {name} -->).*?(<!-- /{name} -->)", flags=re.DOTALL)
-        assert marks.search(page), name
-        page = marks.sub(lambda found, text=text: f"{found[1]}\n{text}\n{found[2]}", page)
-    return page
-
-
-if __name__ == "__main__":
-    PAGE.write_text(with_blocks(PAGE.read_text(encoding="utf-8"), story()), encoding="utf-8")
+def case_study_text() -> str:
+    """Return the page with its blocks generated again."""
+    return with_blocks(PAGE.read_text(encoding="utf-8"), case_study_blocks())

@@ -1,0 +1,1 @@
+"""Generates the pages of `docs/` that restate tables of the code: `make docs`."""

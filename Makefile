@@ -1,8 +1,8 @@
-# Every target sets up what it needs; everything goes into .venv. Start with `make help`.
+# Every target installs what it needs into .venv. Start with `make help`.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test concurrency check lint matrix simulate bench bench-accounting requirements evaluate lock
+.PHONY: help setup demo up test check lint matrix simulate concurrency train docs bench bench-accounting requirements evaluate lock
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,54 +11,60 @@ WORKERS ?= 2
 ARGS ?=
 RESULTS := .test-results.json
 
-help: ## show the targets
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
-setup: $(READY) ## install everything into .venv, by hash
+setup: $(READY) ## install the locked packages and this project into .venv
 
 $(READY): requirements.lock pyproject.toml .ci/install
 	@.ci/install $(VENV)
 
-demo: $(READY) ## run the samples through the real daemon and web server, print the report, end
+demo: $(READY) ## process the samples with the real daemon and web server and print the report
 	@$(BIN)/receipts demo
 
-up: $(READY) ## serve the web UI and the daemon until Ctrl-C
+up: $(READY) ## run the web UI and the daemon until Ctrl-C
 	@$(BIN)/receipts up
 
-test: $(READY) ## run every test, the whole-process ones too
+test: $(READY) ## run every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --results=$(RESULTS)
 
-concurrency: $(READY) ## eight workers, 2,000 jobs, kills and a server restart on PostgreSQL; print the figures
-	@RECEIPTS_TEST_JOBS=2000 $(BIN)/python -m pytest -s receipt_pipeline_tests/crash/test_many_workers.py
-
-check: lint ## format, lint, types, import rules, sizes and words
+check: lint ## run lint, then the tests of imports, sizes, words and pages
 	@$(BIN)/python -m pytest receipt_pipeline_tests/tidy
 
-lint: $(READY) ## the part of check that is no test: format, lint, types, import rules
+lint: $(READY) ## check format, style, types and the Dagster definitions
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-cache
+	@if grep -q '^\[tool\.dg' pyproject.toml; then $(BIN)/dg check defs; fi
 
-matrix: $(READY) ## play the crash matrix on SQLite and PostgreSQL and update docs/invariants.md; ARGS="--all --json" plays SQLite
+matrix: $(READY) ## play the crash matrix on SQLite and PostgreSQL and update its page; ARGS="--all --json" plays SQLite only
 	@$(BIN)/python -m receipt_pipeline_tests.chaos.matrix $(ARGS)
 
 simulate: $(READY) ## simulate 1,000 seeds and check every invariant; ARGS="--seeds N" or ARGS="--seed S"
 	@$(BIN)/python -m receipt_pipeline_tests.chaos.simulate $(ARGS)
 
+concurrency: $(READY) ## run eight workers over 2,000 jobs on PostgreSQL with kills and a server restart
+	@RECEIPTS_TEST_JOBS=2000 $(BIN)/python -m pytest -s receipt_pipeline_tests/crash/test_many_workers.py
+
+train: $(READY) ## train the risk models and write the releases
+	@$(BIN)/python -m training $(ARGS)
+
+docs: $(READY) ## write the generated pages of docs/
+	@$(BIN)/python -m docs.generate
+
 bench: $(READY) ## print the performance ratios of this machine
 	@$(BIN)/python -m benchmarks
 
-bench-accounting: $(READY) ## print what a report costs against its floors: ledgers of 100,000 and 1,000,000 jobs, Parquet of 10,000,000
+bench-accounting: $(READY) ## print the cost of a report on ledgers of 100,000 and 1,000,000 jobs
 	@$(BIN)/python -m benchmarks.accounting
 
-requirements: $(READY) ## count the requirements that passing tests carry, and name the others
+requirements: $(READY) ## count the requirements that passing tests prove, and list the others
 	@$(BIN)/python -m receipt_pipeline_tests.requirements_report --reusable $(RESULTS) || $(MAKE) --no-print-directory test || true
 	@$(BIN)/python -m receipt_pipeline_tests.requirements_report $(RESULTS)
 
-evaluate: $(READY) ## measure fields and risk on the development scans, write evaluate.json
+evaluate: $(READY) ## measure fields and risk on the development scans and write evaluate.json
 	@$(BIN)/receipts evaluate
 
-lock: ## resolve the dependencies anew (needs uv)
+lock: ## resolve the dependencies again (needs uv)
 	@trap 'rm -f uv.lock' EXIT; uv lock --python 3.11 && \
 	uv export --frozen --all-extras --no-emit-project --no-header -o requirements.lock > /dev/null

@@ -200,7 +200,10 @@ def import_jobs(
     ),
     as_json: bool = JSON,
 ) -> Exit:
-    """Import the job history of a legacy system. Importing the same file again changes nothing."""
+    """Import the job history of a legacy system. Importing the same file again changes nothing.
+
+    Columns: external_id, state, submitted_at; optional: ended_at, items, caller, idempotency_key, decision.
+    """
     if rejections is not None:
         check_writable(rejections, option="--rejections")
     answer = admin.import_legacy_jobs(*open_session(), path, origin=origin, states=state)

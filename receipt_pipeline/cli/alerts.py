@@ -15,6 +15,7 @@ from receipt_pipeline.cli.output import (
     reports_errors,
     stdout,
 )
+from receipt_pipeline.core.alerts import AlertKind
 
 app = typer.Typer(no_args_is_help=True, help="List alerts, link them to a channel, test the channel.")
 
@@ -40,7 +41,7 @@ def list_alerts(
 @app.command()
 @reports_errors
 def link(
-    kind: str = typer.Argument(..., help="Kind of alert, or `all`."),
+    kind: str = typer.Argument(..., help=f"`all`, or one of: {', '.join(AlertKind)}."),
     channel: str = typer.Option(
         "file", "--channel", help="`file` (a file in the outbox), or `command` where one is configured."
     ),

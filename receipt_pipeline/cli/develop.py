@@ -54,7 +54,10 @@ def evaluate(
     ),
     limit: int = typer.Option(0, "--limit", help="Evaluate only this many scans (0 for all)."),
 ) -> Exit:
-    """Measure how well fields and risks are read on labeled scans. Writes evaluate.json."""
+    """Measure how well fields and risks are read on labeled scans. Writes evaluate.json.
+
+    To evaluate a release before approving it, use `receipts release evaluate`.
+    """
     from receipt_pipeline.evaluation.evaluate import main as evaluate_scans
 
     arguments = ["--shared", str(folder)] + (["--limit", str(limit)] if limit else [])

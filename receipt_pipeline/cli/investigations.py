@@ -41,7 +41,9 @@ def list_investigations(
 @reports_errors
 def assign(
     investigation: str = INVESTIGATION,
-    owner: str = typer.Argument(..., help="Name of the new owner; must be an active principal."),
+    owner: str = typer.Argument(
+        ..., help="Name of the new owner, one of RECEIPTS_PRINCIPALS (default: operations, operations-lead)."
+    ),
 ) -> None:
     """Assign an investigation to someone."""
     operator.assign_investigation(*open_session(), investigation, owner=owner)
@@ -58,7 +60,10 @@ def resolve(
         False, "--withdraw", help="For divergent outputs or a lost result: withdraw the result."
     ),
 ) -> None:
-    """Record a decision: --keep or --withdraw for divergent outputs, a --note for all others."""
+    """Record a decision: --keep or --withdraw for divergent outputs, a --note for all others.
+
+    Outputs are divergent when two attempts of one job produced different results.
+    """
     operator.resolve_investigation(
         *open_session(), investigation, note=note, keep=keep or None, withdraw=withdraw
     )

@@ -46,7 +46,10 @@ def status(
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Show the status of a job and the one safe next action."""
+    """Show the status of a job and the one safe next action.
+
+    Times are in UTC. The receipt has three parts: what was requested, how far it is, what came of it.
+    """
     if audience not in list(Audience):
         raise InputRefused(FIELD_INVALID, pointer="--audience", allowed=", ".join(Audience))
     context, principal = open_session()
@@ -116,7 +119,10 @@ def result(
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Show what was read from each receipt of a finished job, and the decision on it."""
+    """Show what was read from each receipt of a finished job, and the decision on it.
+
+    Decisions: clear (can be booked) or review (a person has to look at it, see `receipts tasks`).
+    """
     context, principal = open_session()
     if rejections is not None:
         _write_rejections(context, principal, job, target=rejections, as_json=as_json)
@@ -147,7 +153,7 @@ def show_items(document: dict[str, Any]) -> None:
 
 def reasons_text(codes: Iterable[str | None]) -> str:
     """Return what reason codes mean, for people."""
-    return "; ".join(REASONS[code].meaning if code in REASONS else code for code in codes if code)
+    return " ".join(REASONS[code].meaning if code in REASONS else code for code in codes if code)
 
 
 def _write_rejections(
@@ -164,7 +170,10 @@ def _write_rejections(
 
 @reports_errors
 def cancel(job: str = JOB, as_json: bool = JSON) -> None:
-    """Cancel an open job and show which items finished and which did not."""
+    """Cancel an open job and show which items finished and which did not.
+
+    An item is one receipt scan. A job is open until it succeeded, failed, expired or was canceled.
+    """
     answer = submitter.cancel_job(*open_session(), job)
     if as_json:
         print_json(answer)

@@ -63,8 +63,12 @@ app = typer.Typer(
     name="receipts",
     cls=_InPanelOrder,
     help="Read and check receipt scans, and account for every one of them.\n\n"
-    "Try `receipts demo` first: it runs six sample receipts and prints what was read. "
-    "Every command has its own --help. The data is kept in the folder RECEIPTS_HOME (default: data).",
+    "Start with `receipts demo`: it reads six sample receipts and prints what was read. "
+    "Then `receipts submit SCAN --wait` reads your own. Every command has its own --help.\n\n"
+    "All data is kept in one folder, the data directory: RECEIPTS_HOME, or `data` by default. "
+    "README.md lists the other settings (RECEIPTS_…).",
+    epilog="Exit status: 0 done, 1 bad news (a job failed, the gate fails), 2 wrong input, 3 conflict, "
+    "4 not found or not allowed, 5 database, disk or server problem.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,

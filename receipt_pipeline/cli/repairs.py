@@ -30,7 +30,10 @@ from receipt_pipeline.core.reasons import FIELD_INVALID
 def retry(
     job: str = JOB,
     unresolved: bool = typer.Option(
-        True, "--unresolved", help="Retry unresolved items (the default and only choice)."
+        True,
+        "--unresolved",
+        help="Retry unresolved items (the default and only choice).",
+        show_default=False,
     ),
     preview: bool = typer.Option(False, "--preview", help="Show which items would be retried, and stop."),
     yes: bool = typer.Option(False, "--yes", help="Start without asking for confirmation."),
@@ -39,7 +42,10 @@ def retry(
     ),
     as_json: bool = JSON,
 ) -> Exit:
-    """Retry the unresolved items of a closed job as a new child job."""
+    """Retry the unresolved items of a closed job as a new child job.
+
+    Finished items are not read again. The child job uses the same scans and the same release.
+    """
     (context, principal), at = open_session(), parse_cutoff(cutoff)
     scope = submitter.preview_retry(context, principal, job, cutoff=at)
     if preview or not yes:
@@ -82,7 +88,10 @@ def _show_scope(scope: dict[str, Any]) -> None:
 
 @reports_errors
 def requeue(job: str = JOB, as_json: bool = JSON) -> None:
-    """Take a running job from its worker and queue it again."""
+    """Take a running job from its worker and queue it again.
+
+    Use it when a worker hangs. Finished items are kept, and the old worker can no longer write.
+    """
     answer = operator.requeue_job(*open_session(), job)
     if as_json:
         print_json(answer)
@@ -96,7 +105,10 @@ def supersede(
     by: str = typer.Option(..., "--by", help="The replacement: a manifest file, or the id of another job."),
     as_json: bool = JSON,
 ) -> None:
-    """Replace an open job with another one and list the abandoned items."""
+    """Replace an open job with another one and list the abandoned items.
+
+    Items that finished before stay readable. Example: receipts supersede JOB --by new-manifest.json
+    """
     answer = submitter.supersede_job(*open_session(), job, by=by)
     if as_json:
         print_json(answer)

@@ -32,7 +32,10 @@ _SHOWN_APART = ("state", "gate", "investigations", "alerts", "found_by")
 
 @reports_errors
 def reconcile(as_json: bool = JSON) -> None:
-    """Compare ledger, files and deliveries, and repair what can be repaired. Safe to repeat."""
+    """Compare ledger, files and deliveries, and repair what can be repaired. Safe to repeat.
+
+    `receipts up` does this regularly by itself. The ledger is the database of all jobs.
+    """
     summary = operator.reconcile(*open_session())
     if as_json:
         print_json(summary)
@@ -45,7 +48,9 @@ def reconcile(as_json: bool = JSON) -> None:
 def report(
     sql: str = typer.Option("", "--sql", help="Print the rows of a read-only query over the report."),
     figure: str = typer.Option(
-        "", "--figure", help="Print the jobs behind one figure of the report, and the query that finds them."
+        "",
+        "--figure",
+        help="Print the jobs behind one figure of the report, such as `failed`, and the query for them.",
     ),
     published: bool = typer.Option(
         False, "--published", help="Use the report that was published last; do not refresh it."

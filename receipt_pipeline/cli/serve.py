@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +18,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from receipt_pipeline.app import analyst, maintenance, submitter
 from receipt_pipeline.app.context import AppContext, open_app
 from receipt_pipeline.app.setup import drop_samples
+from receipt_pipeline.cli.jobs import show_items
 from receipt_pipeline.cli.output import Exit, open_session, reports_errors, stderr, stdout
 from receipt_pipeline.cli.report import show_report
+from receipt_pipeline.cli.submit import show_status_line
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.reasons import RUN_UNFINISHED
@@ -42,7 +47,7 @@ def up(
         DEFAULT_PORT, min=0, max=65_535, help="Port of the web UI (0 picks a free port)."
     ),
 ) -> None:
-    """Run the web UI and the daemon until Ctrl-C."""
+    """Run the web UI and the background processing of this data directory until Ctrl-C."""
     from receipt_pipeline.defs.client import launch_job
     from receipt_pipeline.runtime.supervisor import running_instance
 
@@ -54,23 +59,24 @@ def up(
             stdout.print(
                 f"Web UI: {supervisor.address}. Drop manifests into {inbox}, "
                 f"single scans into {inbox / 'loose'}.",
-                highlight=False,
-                soft_wrap=True,
             )
             try:
                 launch_job(supervisor.port, ACCOUNTING)  # The schedule's first run may be 15 minutes away.
             except PipelineError as error:
-                stderr.print(f"The first accounting run was not launched: {error}", highlight=False)
+                stderr.print(f"The first accounting run was not launched: {error}")
             while True:
                 supervisor.keep_running()
                 time.sleep(POLL_S)
     except KeyboardInterrupt:
-        stdout.print("Stopped. Accepted jobs continue when you start again.", highlight=False)
+        stdout.print("Stopped. Accepted jobs continue when you start again.")
 
 
 @reports_errors
 def demo() -> Exit:
-    """Run the samples through the real daemon in a temporary data directory and print the account."""
+    """Read six sample receipts in a temporary data directory and print what was read.
+
+    Runs the real web server and daemon for about a minute, then stops them and prints the account.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
     with sandbox(os.environ) as environment:
         return run_demo(read_settings(environment), environment)
@@ -86,28 +92,39 @@ def run_demo(settings: Settings, environment: Mapping[str, str]) -> Exit:
     from receipt_pipeline.runtime.supervisor import running_instance
 
     app = open_app(settings)
-    stderr.print("Starting the web server and the daemon ...", highlight=False)
+    stderr.print("Starting the web server and the daemon ...")
     with running_instance(settings, environ=environment) as supervisor:
-        stderr.print(f"Web UI: {supervisor.address}", highlight=False)
+        stderr.print(f"Web UI: {supervisor.address}")
         key = drop_samples(app.settings)
         job_ids = _await_accepted(app, key, supervisor)
         _await_terminal(app, job_ids, supervisor)
-        stderr.print("Publishing the account ...", highlight=False)
+        stderr.print("Publishing the account ...")
         run_id = launch_job(supervisor.port, ACCOUNTING)
         wait_for_run(
             supervisor.port, run_id, job=ACCOUNTING, wait_s=DEMO_WAIT_S, on_poll=supervisor.keep_running
         )
-        document = analyst.read_report(app, app.principal(), published=True)
+        statuses = _statuses(app, job_ids)
         failed = maintenance.failed_checks(app)
-    for status in _statuses(app, job_ids):
-        items = ", ".join(f"{count} {name}" for name, count in status["items"].items() if count)
-        stdout.print(
-            f"{status['job_id']}: {status['state']}/{status['terminal_class']} ({items})", highlight=False
-        )
-    stdout.print(f"Checks: {'all passed' if not failed else 'failed: ' + ', '.join(failed)}", highlight=False)
-    show_report(document)
+    gate = _show_demo(app, statuses, failed)
     app.close()
-    return Exit.DONE if document["gate"] == "pass" and not failed else Exit.BAD_NEWS
+    return Exit.DONE if gate == "pass" and not failed else Exit.BAD_NEWS
+
+
+def _show_demo(app: AppContext, statuses: list[dict[str, Any]], failed: list[str]) -> str:
+    """Print what was read from the samples, then the account and where its page is; returns the gate."""
+    principal = app.principal()
+    for status in statuses:
+        show_status_line(status)
+        if status["result"] is not None:
+            show_items(submitter.read_result(app, principal, status["job_id"]))
+    # The data directory is removed at the end; the page stays to be looked at.
+    page = Path(tempfile.mkdtemp(prefix="receipts-demo-")) / "report.html"
+    shutil.copyfile(analyst.publish_page(app, principal), page)
+    stdout.print(f"Checks: {', '.join(failed) + ' failed' if failed else 'all passed'}")
+    stdout.print(f"The account as an HTML page: {page}")
+    document = analyst.read_report(app, principal, published=True)
+    show_report(document)
+    return str(document["gate"])
 
 
 def _await_accepted(app: AppContext, key: str, supervisor: Supervisor) -> list[str]:
@@ -155,9 +172,3 @@ def _statuses(app: AppContext, job_ids: list[str]) -> list[dict[str, Any]]:
 def _unfinished(waited_for: str, **facts: Any) -> PipelineError:
     """Return the error of a wait that took too long, with the run or jobs that it waited for."""
     return PipelineError(RUN_UNFINISHED, waited_for=waited_for, waited_s=DEMO_WAIT_S, **facts)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("up")(up)
-    app.command("demo")(demo)

@@ -52,18 +52,24 @@ def submit(
         ..., help="Scans (JPEG, PNG, PDF …), folders of scans, or manifests (JSON, CSV)."
     ),
     key: str | None = typer.Option(
-        None, "--key", help="Idempotency key: submitting again under the same key returns the same job."
+        None,
+        "--key",
+        help="Your name for this job: submitting again under the same key returns the same job.",
     ),
     new: bool = typer.Option(False, "--new", help="Use a new key, so that the same scans become a new job."),
     release: str | None = typer.Option(
-        None, "--release", help="Release to read with: alias, name or id. Default: production."
+        None, "--release", help="Version of models and policy: alias, name or id. Default: production."
     ),
     wait: bool = typer.Option(
         False, "--wait", help="Return only when every job has ended and its review tasks are made."
     ),
     as_json: bool = JSON,
 ) -> Exit:
-    """Submit scans, folders or manifests. Prints the job id; use --wait for results."""
+    """Submit scans, folders or manifests. Prints the job id; use --wait for results.
+
+    A manifest is a JSON or CSV file that lists scans; data/samples/manifest.json is an example.
+    Jobs are processed while `receipts up` runs; --wait processes them even without it.
+    """
     if not all(paths):  # An empty word would name the current folder.
         raise InputRefused(FIELD_INVALID, pointer="PATH", wanted="the name of a manifest, folder or scan")
     context, principal = open_session()
@@ -183,7 +189,7 @@ def _progress(statuses: list[dict[str, Any]]) -> str:
 def classify(
     scan: Path = typer.Argument(..., help="One scan."),
     release: str = typer.Option(
-        "", "--release", help="Release to read with: alias, name or id. Default: production."
+        "", "--release", help="Version of models and policy: alias, name or id. Default: production."
     ),
     as_json: bool = JSON,
 ) -> None:

@@ -17,11 +17,12 @@ from receipt_pipeline_tests.e2e.command import processes_of, run_receipts
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_the_demo_ends_accounted_and_leaves_no_file_and_no_process(tmp_path: Path) -> None:
+def test_the_demo_ends_accounted_and_leaves_its_page_and_no_process(tmp_path: Path) -> None:
     done = run_receipts(tmp_path / "home", "demo", environment={"TMPDIR": str(tmp_path)})
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip().splitlines()[-2:] == ["state: accounted", "gate: pass"]
-    assert list(tmp_path.iterdir()) == []
+    (page,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert f"HTML page: {page}\n" in done.stdout
     assert processes_of(tmp_path) == []
 
 

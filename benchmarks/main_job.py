@@ -90,7 +90,7 @@ def _served(scans: Sequence[Path], *, manifests: int) -> tuple[float, dict[str, 
                 _await_settled(services, [row["job_id"] for row in rows])
                 maintenance.reconcile_everything(services)
                 maintenance.publish_report(services)
-                report = analyst.read_report(services, services.principal(), cutoff=None, published=False)
+                report = analyst.read_report(services, services.principal())
                 failed = sorted(maintenance.failed_checks(services))
             return (last - first).total_seconds(), {
                 **report,

@@ -190,7 +190,7 @@ def _show_quota(row: dict[str, object], *, as_json: bool) -> None:
 
 @reports_errors
 def import_jobs(
-    path: Path = typer.Argument(..., help="CSV or JSON Lines file with the jobs of the legacy system."),
+    path: Path = typer.Argument(..., help="CSV or Parquet file with the jobs of the legacy system."),
     origin: str = typer.Option(..., "--origin", help="A name for the legacy system."),
     state: list[str] = typer.Option(
         [], "--state", help="Map a legacy state to a class: STATE=CLASS, or STATE=open. Can be repeated."

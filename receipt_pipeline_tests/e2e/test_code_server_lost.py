@@ -59,7 +59,7 @@ def test_a_killed_code_server_comes_back_at_its_port_and_dropped_work_is_done_on
             wait_for(supervisor, all_done)
             assert supervisor.processes[CODE_SERVER].pid != killed.pid
             assert supervisor.code_server_port == port
-        report = analyst.read_report(services, services.principal(), cutoff=None, published=False)
+        report = analyst.read_report(services, services.principal())
         assert (report["succeeded"], report["missing_terminal"], report["divergent"]) == (1, [], [])
     finally:
         services.close()

@@ -64,7 +64,7 @@ class OpenedHome:
         document = job_document(folder, count=items, key=key, **fields)
         path = folder / "manifest.json"
         path.write_bytes(as_bytes(document))
-        (answer,) = submitter.submit(self.app, self.principal, [path], key=None, new=False, release=None)
+        (answer,) = submitter.submit(self.app, self.principal, [path])
         return str(answer["lines"][0]["job_id"])
 
     def tick(self, make_sensor: Callable[[ReceiptServices], dg.SensorDefinition]) -> Any:

@@ -126,7 +126,7 @@ def test_the_gate_is_red_over_an_unowned_job_and_green_while_its_question_is_own
     broken = BREAKAGES["every_accepted_job_is_terminal_or_owned"](home)
     assert who(evaluate(home, "release_gate")) == list(broken.job_ids)
     broken.mend()
-    report = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
+    report = analyst.read_report(home.app, home.principal)
     assert (report["state"], report["missing_terminal"]) == ("investigate", list(broken.job_ids))
     assert evaluate(home, "release_gate").passed
     home.bench.edit("UPDATE investigations SET owner = 'nobody'")

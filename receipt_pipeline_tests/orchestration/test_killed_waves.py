@@ -135,7 +135,7 @@ def test_a_killed_run_is_repeated_whole_and_computes_only_what_was_not_finished(
     assert [row["invocations"] for row in rows_of(services, tables.attempts, waiting)] == [1]
 
     maintenance.deliver_and_consume(services)
-    report = analyst.read_report(services, services.principal(), cutoff=None, published=False)
+    report = analyst.read_report(services, services.principal())
     assert (report["accepted"], report["succeeded"], report["gate"]) == (2, 2, "pass")
 
     monkeypatch.setenv("DAGSTER_HOME", runner.environment["DAGSTER_HOME"])

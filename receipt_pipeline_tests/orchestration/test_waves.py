@@ -162,7 +162,7 @@ def test_a_green_run_is_no_evidence_of_a_jobs_success(home: OpenedHome) -> None:
     home.chain.answers = {scan_bytes(1): StageFailed(ENGINE_OCR_UNAVAILABLE)}
     job_id = home.submit("unlucky")
     assert home.run_wave(one_wave(home)).success
-    report = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
+    report = analyst.read_report(home.app, home.principal)
     assert (report["succeeded"], report["in_flight"]) == (0, 1)
     assert submitter.read_status(home.app, home.principal, job_id)["state"] == "running"
 
@@ -171,7 +171,7 @@ def test_a_red_run_is_no_evidence_of_a_jobs_failure(home: OpenedHome) -> None:
     home.chain.answers = {scan_bytes(2): RuntimeError("a defect")}
     good, broken = home.submit("good"), home.submit("broken", items=2)
     assert not home.run_wave(one_wave(home)).success
-    report = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
+    report = analyst.read_report(home.app, home.principal)
     assert (report["succeeded"], report["failed"], report["in_flight"]) == (1, 0, 1)
     assert submitter.read_status(home.app, home.principal, good)["state"] == "succeeded"
     assert submitter.read_status(home.app, home.principal, broken)["state"] == "running"

@@ -1,4 +1,4 @@
-"""Orders whose answer depends on what was done before: a task done twice, the last release, a repair."""
+"""What the functions of the application answer: tasks, releases, repairs and reconciliation."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from receipt_pipeline.app import admin, maintenance, operator, reviewer, submitter
 from receipt_pipeline.core.errors import NotAllowed, NotFound
 from receipt_pipeline.core.items import Decision
+from receipt_pipeline.core.receipt_text import compensation
 from receipt_pipeline.ledger.effects.consumption import make_review_tasks
 from receipt_pipeline.ledger.effects.objects import COPYING, hold_objects
 from receipt_pipeline.reconciliation.context import Reconciler
@@ -28,7 +29,7 @@ def home(
     return open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
 
 
-def test_a_task_that_is_done_already_is_said_to_be_done(home: OpenedHome) -> None:
+def test_a_task_is_finished_once(home: OpenedHome) -> None:
     job = builders.a_succeeded_job(home.app.ledger, builders.an_outcome(Decision.REVIEW))
     with home.app.ledger.transaction() as tx:
         make_review_tasks(tx, job_row(home.app.ledger, job.token.job_id))
@@ -52,7 +53,7 @@ def test_the_last_live_release_is_retired_only_by_force(home: OpenedHome) -> Non
     assert [row["name"] for row in admin.list_releases(home.app) if row["retired_at"] is None] == []
 
 
-def test_a_requeue_says_whom_it_fenced_and_what_stays(home: OpenedHome) -> None:
+def test_a_requeue_names_the_old_worker_and_keeps_finished_items(home: OpenedHome) -> None:
     job_id = home.submit("job", items=2)
     unclaimed = operator.requeue_job(home.app, home.principal, job_id)
     assert (unclaimed["changed"], unclaimed["fenced"]) == (False, None)
@@ -68,7 +69,7 @@ def test_a_requeue_says_whom_it_fenced_and_what_stays(home: OpenedHome) -> None:
     assert f"Worker {builders.WORKER} can no longer write" in did["sentence"]
 
 
-def test_a_cancellation_says_what_stopped_and_a_second_one_what_stands(home: OpenedHome) -> None:
+def test_a_cancellation_lists_stopped_items_and_a_second_one_is_refused(home: OpenedHome) -> None:
     job_id = home.submit("job", items=2)
     answer = submitter.cancel_job(home.app, home.principal, job_id)
     assert (answer["stopped"], answer["stands"]) == (["r-001", "r-002"], [])
@@ -77,10 +78,10 @@ def test_a_cancellation_says_what_stopped_and_a_second_one_what_stands(home: Ope
         submitter.cancel_job(home.app, home.principal, job_id)
     assert again.value.reason.code == "STATE.REFUSES.v1"
     assert again.value.facts["stands"] == {"cancelled": 2}
-    assert "nothing of the job was sent on" in again.value.facts["compensating_action"]
+    assert again.value.facts["compensating_action"] == compensation([])["what"]
 
 
-def test_a_supersession_names_the_work_that_is_given_up(home: OpenedHome) -> None:
+def test_a_supersession_names_the_abandoned_items(home: OpenedHome) -> None:
     old_id, new_id = home.submit("old", items=2), home.submit("new")
     answer = submitter.supersede_job(home.app, home.principal, old_id, by=new_id)
     assert (answer["abandoned"], answer["replaced_by"]) == (["r-001", "r-002"], new_id)
@@ -88,17 +89,15 @@ def test_a_supersession_names_the_work_that_is_given_up(home: OpenedHome) -> Non
 
 
 @pytest.mark.requirement("R042")
-def test_a_revoked_caller_is_denied_every_order_and_his_files_wait(home: OpenedHome) -> None:
+def test_a_revoked_caller_is_refused_everything_and_his_files_wait(home: OpenedHome) -> None:
     job_id = home.submit("job")
     admin.revoke_grant(home.app, home.principal, CALLER)
     for order in (submitter.read_status, submitter.cancel_job, submitter.read_result, submitter.retry_job):
         with pytest.raises(NotAllowed) as denied:
             order(home.app, home.principal, job_id)
         assert denied.value.reason.code == "AUTHORITY.REVOKED.v1"
-    assert (
-        maintenance.sweep_inbox(home.app).sentence
-        == "inbox: nothing read, AUTHORITY.REVOKED.v1: the caller's grant was revoked"
-    )
+    sentence = maintenance.sweep_inbox(home.app).sentence
+    assert sentence.startswith("inbox: nothing read, AUTHORITY.REVOKED.v1")
     assert home.job(job_id)["items_requested"] == 1
 
 
@@ -118,7 +117,7 @@ def test_only_a_person_gives_held_jobs_a_new_closing_bound(
     assert granted == [False, True]
 
 
-def test_reconciling_counts_the_scans_that_nobody_wants_and_removes_them_a_grace_later(
+def test_reconciliation_counts_unreferenced_scans_and_removes_them_after_the_grace_period(
     home: OpenedHome,
 ) -> None:
     job_id, limits = home.submit("wanted"), home.app.settings.limits

@@ -46,9 +46,7 @@ def submit(opened: AppContext, folder: Path, key: str) -> str:
     """Submit one scan by a manifest."""
     document = job_document(folder, key=key)
     (folder / "manifest.json").write_bytes(as_bytes(document))
-    (answer,) = submitter.submit(
-        opened, opened.principal(), [folder / "manifest.json"], key=None, new=False, release=None
-    )
+    (answer,) = submitter.submit(opened, opened.principal(), [folder / "manifest.json"])
     return str(answer["lines"][0]["job_id"])
 
 
@@ -71,7 +69,7 @@ def test_opening_a_home_again_changes_nothing_in_it(opened: AppContext, tmp_path
     again.close()
 
 
-def test_an_installation_carries_what_verifies_in_it(opened: AppContext) -> None:
+def test_an_installation_supports_what_verifies_in_it(opened: AppContext) -> None:
     assert sorted(opened.supported_releases()) == sorted(
         row["release_id"] for row in admin.list_releases(opened)
     )
@@ -97,17 +95,15 @@ def test_two_homes_side_by_side_never_meet(tmp_path: Path) -> None:
     job_id = submit(one, tmp_path / "one" / "handed-in", "key-1")
     maintenance.deliver_and_consume(one)
     assert names_in(tmp_path / "two") == before
-    assert (len(submitter.list_jobs(one, one.principal())), submitter.list_jobs(two, two.principal())) == (
-        1,
-        [],
-    )
+    assert len(submitter.list_jobs(one, one.principal())) == 1
+    assert submitter.list_jobs(two, two.principal()) == []
     assert maintenance.dispatch_jobs(two).to_launch == ()
     assert submit(two, tmp_path / "two" / "handed-in", "key-1") != job_id
     for each in (one, two):
         each.close()
 
 
-def test_a_worker_stops_taking_up_work_at_its_end(opened: AppContext) -> None:
+def test_a_worker_claims_nothing_after_its_end(opened: AppContext) -> None:
     assert not opened.worker(run_id="run").stop_asked()
     assert opened.worker(run_id="run", ends_at=time.monotonic()).stop_asked()
     first, second = (opened.worker(run_id=run) for run in ("run-1", "run-2"))
@@ -127,11 +123,11 @@ def test_a_chain_is_loaded_once_and_only_for_pins_that_verify(opened: AppContext
 def test_a_reader_that_could_not_be_warmed_up_is_not_kept(
     opened: AppContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tries: list[str] = []
+    attempts: list[str] = []
 
     def warm_up(_engine: RapidOcrEngine) -> None:
-        tries.append("tried")
-        if len(tries) == 1:
+        attempts.append("tried")
+        if len(attempts) == 1:
             raise MemoryError
 
     monkeypatch.setattr(RapidOcrEngine, "warm_up", warm_up)
@@ -140,4 +136,4 @@ def test_a_reader_that_could_not_be_warmed_up_is_not_kept(
     assert opened.chains.engine is None
     opened.chains.warm_up()
     opened.chains.warm_up()
-    assert len(tries) == 2
+    assert len(attempts) == 2

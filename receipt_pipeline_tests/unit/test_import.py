@@ -192,7 +192,7 @@ def test_the_account_tells_imported_jobs_apart_and_is_red_only_without_an_owner(
     maintenance.sweep_objects(home.app)
     own = home.submit("own")
     imported(home, a_file(tmp_path, *ROWS))
-    document = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
+    document = analyst.read_report(home.app, home.principal)
     assert (document["accepted"], document["succeeded"], document["verified_succeeded"]) == (1, 0, 0)
     classes = {"attempts_exhausted": 1, "canceled": 1, "complete": 1}
     told = {"total": 4, "terminal": 3, "decided": 0, "open": 1, "classes": classes}
@@ -218,7 +218,7 @@ def test_the_account_tells_imported_jobs_apart_and_is_red_only_without_an_owner(
     [question] = operator.list_investigations(home.app, home.principal, only_open=True)
     assert question["job_id"] == open_id
     home.clock.advance(home.app.settings.limits.staffing.investigation_deadline_s + 1)
-    late = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
+    late = analyst.read_report(home.app, home.principal)
     assert (late["gate"], late["unowned"]) == (
         "fail",
         [f"imported_open:{open_id}", f"unowned_question:{open_id}"],
@@ -231,7 +231,7 @@ def test_the_account_tells_imported_jobs_apart_and_is_red_only_without_an_owner(
         keep=None,
         withdraw=False,
     )
-    decided = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
+    decided = analyst.read_report(home.app, home.principal)
     assert (decided["imported"]["decided"], decided["imported_open"]) == (1, [])
 
 

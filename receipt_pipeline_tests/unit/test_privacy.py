@@ -97,7 +97,7 @@ def public_texts(home: OpenedHome, job_id: str) -> Iterator[tuple[str, str]]:
     yield (
         "report",
         json.dumps(
-            analyst.read_report(home.app, home.principal, cutoff=None, published=False),
+            analyst.read_report(home.app, home.principal),
             default=str,
         ),
     )

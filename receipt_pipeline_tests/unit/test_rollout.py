@@ -56,7 +56,7 @@ def test_a_shadow_is_worked_and_verified_and_nothing_of_it_leaves(home: OpenedHo
     assert [all_rows(ledger, table) for table in (review_tasks, outbox)] == [[], []]
     assert [row["kind"] for row in all_rows(ledger, effects)] == ["result_object"]
     assert submitter.read_result(home.app, home.principal, job_id)["items"][0]["decision"] == "clear"
-    document = analyst.read_report(home.app, home.principal, cutoff=None, published=False)
+    document = analyst.read_report(home.app, home.principal)
     assert (document["verified_succeeded"], document["state"], document["gate"]) == (1, "accounted", "pass")
 
 

@@ -152,7 +152,7 @@ def _changed_outcomes(services: AppContext, folder: Path) -> list[str]:
 
 def _unbalanced_report(services: AppContext) -> list[str]:
     """Return why the account is not balanced: accepted = terminal + owned."""
-    report = analyst.read_report(services, services.principal(), cutoff=None, published=False)
+    report = analyst.read_report(services, services.principal())
     counted = report["terminal"] + report["in_flight"] + report["unresolved"]
     faults = []
     if report["accepted"] != counted:

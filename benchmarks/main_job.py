@@ -55,8 +55,8 @@ def _plain_loop(scans: Sequence[Path]) -> float:
 
 
 def _load_reader(models: str) -> None:
-    from receipt_pipeline.chain.ocr import RapidOcrEngine
-    from receipt_pipeline.chain.ocr_models import place_models
+    from receipt_pipeline.chain.ocr.engine import RapidOcrEngine
+    from receipt_pipeline.chain.ocr.models import place_models
     from receipt_pipeline.chain.revisions import carried_chains
 
     global _reader
@@ -66,7 +66,7 @@ def _load_reader(models: str) -> None:
 
 def _read_one(path: str) -> int:
     from receipt_pipeline.chain.decode import decode_scan
-    from receipt_pipeline.chain.ocr import read_scan
+    from receipt_pipeline.chain.ocr.engine import read_scan
 
     read_scan(decode_scan(Path(path).read_bytes()), _reader, on_page=lambda: None)
     return 1

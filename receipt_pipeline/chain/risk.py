@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from receipt_pipeline.chain.artefact import read_artefact
 from receipt_pipeline.chain.values import Features, Risk
 from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.reasons import IDENTITY_MISMATCH
 
-MODEL_KIND = "logistic-regression/v1"
-CALIBRATED_KIND = "calibrated-logistic-regression/v2"
+MODEL_KIND = "calibrated-logistic-regression/v2"
 PPM = 1_000_000
 CONTRIBUTION_DIGITS = 4
 LOG_ODDS_MAX = 30.0
@@ -20,11 +19,11 @@ LOG_ODDS_MAX = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RiskModel:
-    """A logistic regression over standardised features, with the contract it was approved for.
+    """A logistic regression over standardized features, with the contract it was approved for.
 
     `features`, `mean`, `scale` and `coef` are parallel; `digest` is that of the model's bytes.
     `slope` and `offset` turn the regression's log-odds into calibrated ones (Platt, on receipts that the
-    regression never saw); 1 and 0 where nothing was calibrated.
+    regression never saw).
     """
 
     digest: str
@@ -37,32 +36,26 @@ class RiskModel:
     slope: float = 1.0
     offset: float = 0.0
 
-
-def load_risk_model(source: Path | bytes, expected_digest: str) -> RiskModel:
-    """Load a risk model from canonical JSON that must hash to `expected_digest`.
-
-    Raises:
-        IdentityMismatch: IDENTITY.MISSING.v1 or IDENTITY.MISMATCH.v1; altered bytes are never used.
-    """
-    document = read_artefact(source, expected_digest=expected_digest, artefact="risk_model")
-    if document.get("kind") not in (MODEL_KIND, CALIBRATED_KIND):
-        raise IdentityMismatch(IDENTITY_MISMATCH, artefact="risk_model", detail="unknown kind of model")
-    calibration = document["calibration"] if document["kind"] == CALIBRATED_KIND else {}
-    model = RiskModel(
-        digest=expected_digest,
-        contract=document["contract"],
-        features=tuple(document["features"]),
-        mean=tuple(map(float, document["mean"])),
-        scale=tuple(map(float, document["scale"])),
-        coef=tuple(map(float, document["coef"])),
-        intercept=float(document["intercept"]),
-        slope=float(calibration.get("slope", 1.0)),
-        offset=float(calibration.get("offset", 0.0)),
-    )
-    assert len(model.features) == len(model.mean) == len(model.scale) == len(model.coef)
-    assert all(scale > 0 for scale in model.scale)
-    assert model.slope > 0
-    return model
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any], *, digest: str) -> RiskModel:
+        """Read a model from its JSON. Raises IdentityMismatch: IDENTITY.MISMATCH.v1 for another kind."""
+        if document.get("kind") != MODEL_KIND:
+            raise IdentityMismatch(IDENTITY_MISMATCH, artefact="risk_model", detail="unknown kind of model")
+        model = cls(
+            digest=digest,
+            contract=document["contract"],
+            features=tuple(document["features"]),
+            mean=tuple(map(float, document["mean"])),
+            scale=tuple(map(float, document["scale"])),
+            coef=tuple(map(float, document["coef"])),
+            intercept=float(document["intercept"]),
+            slope=float(document["calibration"]["slope"]),
+            offset=float(document["calibration"]["offset"]),
+        )
+        assert len(model.features) == len(model.mean) == len(model.scale) == len(model.coef)
+        assert all(scale > 0 for scale in model.scale)
+        assert model.slope > 0
+        return model
 
 
 def score(model: RiskModel, features: Features) -> Risk:

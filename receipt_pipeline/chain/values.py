@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from receipt_pipeline.core.items import Decision
 
-# Grey levels of a page: (height_px, width_px) uint8, row 0 at the top.
-Grey = NDArray[np.uint8]
+# Gray levels of a page: (height_px, width_px) uint8, row 0 at the top.
+Gray = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class DecodedScan:
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
-    """One recognised text line.
+    """One recognized text line.
 
     `box` is (left, top, right, bottom) in whole pixels of its page; `confidence` in 0..1,
     rounded to 4 digits at the stage boundary so that digests mean something.
@@ -46,7 +46,7 @@ class TextLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PageText:
     """What OCR read of all pages: lines in reading order, page sizes (width_px, height_px)."""
 
     lines: tuple[TextLine, ...]
@@ -68,7 +68,7 @@ class OcrEngine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadDate:
-    """A date as printed, its ISO reading, and whether another reading is as possible."""
+    """A date as printed, as an ISO date, and whether another date is as possible."""
 
     printed: str
     iso: str | None
@@ -111,7 +111,7 @@ class ReceiptFields:
     def as_document(self) -> dict[str, Any]:
         """Return the fields as plain JSON with money in integer minor units.
 
-        `payment` is there only where the receipt says how it was paid, and the chain asks.
+        `payment` is there only where the receipt says how it was paid.
         """
 
         def amount(value: ReadAmount | None) -> dict[str, Any] | None:
@@ -161,3 +161,25 @@ class Verdict:
 
     decision: Decision
     reasons: tuple[str, ...] = field(default=())
+
+
+LINE_HEIGHT_PX = 22
+ROW_STEP_PX = 32
+CHARACTER_PX = 12
+# What stands in for the pages of such a text.
+NO_PAGES = DecodedScan("text", ())
+
+
+def page_text_of(texts: tuple[str, ...]) -> PageText:
+    """Return the page text of bare lines: full confidence, one row a line, all starting at the left."""
+    lines = tuple(
+        TextLine(
+            text=text,
+            box=(0, ROW_STEP_PX * at, CHARACTER_PX * len(text), ROW_STEP_PX * at + LINE_HEIGHT_PX),
+            confidence=1.0,
+            page=0,
+        )
+        for at, text in enumerate(texts)
+    )
+    width = max((line.box[2] for line in lines), default=1)
+    return PageText(lines=lines, page_sizes=((width, ROW_STEP_PX * max(1, len(texts))),))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from receipt_pipeline.chain.decode import decode_scan
-from receipt_pipeline.chain.extract import extract_fields
-from receipt_pipeline.chain.ocr import read_scan
+from receipt_pipeline.chain.extract.fields import extract_fields
+from receipt_pipeline.chain.ocr.engine import read_scan
 from receipt_pipeline.chain.values import OcrEngine
 from receipt_pipeline.evaluation.fields import (
     FIELDS,

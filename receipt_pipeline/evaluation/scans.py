@@ -12,15 +12,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from receipt_pipeline.chain.bare_text import NO_PAGES, bare_reading
 from receipt_pipeline.chain.decode import decode_scan
-from receipt_pipeline.chain.ocr import RapidOcrEngine
-from receipt_pipeline.chain.ocr_models import place_models
+from receipt_pipeline.chain.ocr.engine import RapidOcrEngine
+from receipt_pipeline.chain.ocr.models import place_models
 from receipt_pipeline.chain.release import load_chain
 from receipt_pipeline.chain.revisions import CarriedChain
 from receipt_pipeline.chain.risk import RiskModel, score
 from receipt_pipeline.chain.stages import Chain
-from receipt_pipeline.chain.values import ReadAmount, ReadDate, ReceiptFields
+from receipt_pipeline.chain.values import NO_PAGES, ReadAmount, ReadDate, ReceiptFields, bare_reading
 from receipt_pipeline.core.items import Decision, ItemOutcome
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.evaluation.fields import normalised_value, strict_fields

@@ -11,11 +11,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from receipt_pipeline.chain.bare_text import bare_reading
-from receipt_pipeline.chain.extract_labels import LabelKind
-from receipt_pipeline.chain.extract_totals import TOTAL_KINDS
-from receipt_pipeline.chain.features_book import Entry, MoneyBook, keep_book
-from receipt_pipeline.chain.values import Reading, ReceiptFields
+from receipt_pipeline.chain.extract.labels import LabelKind
+from receipt_pipeline.chain.extract.totals import TOTAL_KINDS
+from receipt_pipeline.chain.features.amounts import Entry, MoneyBook, keep_book
+from receipt_pipeline.chain.values import Reading, ReceiptFields, bare_reading
 from receipt_pipeline.training.content import Cell, Content, Row
 
 KIND_OF_LABEL = {

@@ -18,8 +18,8 @@ import numpy as np
 from PIL import Image
 
 from receipt_pipeline.chain.decode import decode_scan
-from receipt_pipeline.chain.features_book import MoneyBook
-from receipt_pipeline.chain.features_picture import FIGURE, Glyph, find_glyphs, read_picture
+from receipt_pipeline.chain.features.amounts import MoneyBook
+from receipt_pipeline.chain.features.picture import FIGURE, Glyph, find_glyphs, read_picture
 from receipt_pipeline.chain.values import DecodedScan, Page, Reading, TextLine
 from receipt_pipeline.training.draw_receipts import DrawnReceipt, Wear, draw_receipt, encoded
 

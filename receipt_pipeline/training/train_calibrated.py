@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from receipt_pipeline.chain.bare_text import NO_PAGES, bare_reading
 from receipt_pipeline.chain.revisions import chain_named
 from receipt_pipeline.chain.risk import CALIBRATED_KIND
-from receipt_pipeline.chain.values import Reading
+from receipt_pipeline.chain.values import NO_PAGES, Reading, bare_reading
 from receipt_pipeline.evaluation.risk import reliability
 from receipt_pipeline.training.content import Content, draw_content
 from receipt_pipeline.training.fold_scores import FOLDS, fold_of, fold_scores, write_fold_scores

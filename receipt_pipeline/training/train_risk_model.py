@@ -16,7 +16,7 @@ from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
 
-from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract.fields import extract_fields
 from receipt_pipeline.chain.features import CONTRACT, FEATURE_CONTRACT, admit, compute_features
 from receipt_pipeline.chain.risk import MODEL_KIND
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from receipt_pipeline.chain.decode import decode_scan
-from receipt_pipeline.chain.ocr import RapidOcrEngine, read_scan
-from receipt_pipeline.chain.ocr_models import place_models
+from receipt_pipeline.chain.ocr.engine import RapidOcrEngine, read_scan
+from receipt_pipeline.chain.ocr.models import place_models
 from receipt_pipeline.chain.revisions import chain_named
 from receipt_pipeline.chain.values import Reading, ReceiptFields
 from receipt_pipeline.core.errors import ScanRejected

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from receipt_pipeline.chain.ocr import RapidOcrEngine
-from receipt_pipeline.chain.ocr_models import place_models
+from receipt_pipeline.chain.ocr.engine import RapidOcrEngine
+from receipt_pipeline.chain.ocr.models import place_models
 from receipt_pipeline.chain.release import load_chain, shipped_releases
 from receipt_pipeline.chain.stages import Chain
 from receipt_pipeline.core.items import ItemContext, ItemOutcome

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from receipt_pipeline.chain.likeness import (
+from receipt_pipeline.chain.near_duplicates import (
     LAYOUT_APART_MAX,
     NUMBERS_SHARED_MIN,
     ScanPrint,

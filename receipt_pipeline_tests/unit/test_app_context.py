@@ -12,6 +12,7 @@ import pytest
 from receipt_pipeline.app import admin, maintenance, submitter
 from receipt_pipeline.app.context import AppContext, Chains, new_context, open_app
 from receipt_pipeline.chain.ocr import RapidOcrEngine
+from receipt_pipeline.chain.ocr.engine import RapidOcrEngine
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.pins import Pins

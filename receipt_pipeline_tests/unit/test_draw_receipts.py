@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from receipt_pipeline.chain.decode import decode_scan, sniff_kind
-from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract.fields import extract_fields
 from receipt_pipeline.training.content import draw_content
 from receipt_pipeline.training.draw_receipts import PICTURE_KINDS, Wear, draw_receipt, encoded
 from receipt_pipeline.training.draw_samples import SAMPLE_SIZE_BYTES_MAX, drawn_files

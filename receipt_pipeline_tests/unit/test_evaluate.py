@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.chain.bare_text import bare_reading
 from receipt_pipeline.chain.release import shipped_releases
+from receipt_pipeline.chain.values import bare_reading
 from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome
 from receipt_pipeline.evaluation import evaluate as module
 from receipt_pipeline.evaluation.evaluate import decision_figures, figures_as_text, main, picture_figures

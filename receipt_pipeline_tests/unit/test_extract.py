@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from receipt_pipeline.chain.extract import extract_fields
-from receipt_pipeline.chain.extract_rows import build_rows
+from receipt_pipeline.chain.extract.fields import extract_fields
+from receipt_pipeline.chain.extract.rows import build_rows
 from receipt_pipeline.chain.values import Reading, ReceiptFields, TextLine
 from receipt_pipeline_tests.printed_receipt import reading_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from receipt_pipeline.chain.extract_amounts import AmountContext, decimal_mark_of, find_amounts, mend_digits
-from receipt_pipeline.chain.extract_currency import (
+from receipt_pipeline.chain.extract.amounts import AmountContext, decimal_mark_of, find_amounts, mend_digits
+from receipt_pipeline.chain.extract.currency import (
     day_comes_first,
     dollar_currency,
     hinted_countries,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from receipt_pipeline.chain.extract_dates import choose_date, find_dates
-from receipt_pipeline.chain.extract_rows import build_rows
+from receipt_pipeline.chain.extract.dates import choose_date, find_dates
+from receipt_pipeline.chain.extract.rows import build_rows
 from receipt_pipeline.chain.values import ReadDate
 from receipt_pipeline_tests.printed_receipt import reading_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from receipt_pipeline.chain.extract_labels import LabelKind, kind_of_label, opens_tax_summary
+from receipt_pipeline.chain.extract.labels import LabelKind, kind_of_label, opens_tax_summary
 
 LABELS = {
     LabelKind.TOTAL: [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract.fields import extract_fields
+from receipt_pipeline.chain.extract.merchant import with_letters_for_digits
 from receipt_pipeline.chain.extract_rules import RULES_V3, RULES_V4
-from receipt_pipeline.chain.header_mending import with_letters_for_digits
 from receipt_pipeline_tests.printed_receipt import reading_of
 
 PRINTED = "RICE HOUSE\nSINGAPORE\nRice  $7.10\nTea  $1.10\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract.fields import extract_fields
 from receipt_pipeline.evaluation.evaluate_reading import scores_as_text
 from receipt_pipeline.evaluation.fields import (
     FieldScore,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract.fields import columns_beside, extract_fields
 from receipt_pipeline.chain.extract_rules import RULES_V2, RULES_V3
-from receipt_pipeline.chain.extract_several import columns_beside
 from receipt_pipeline_tests.printed_receipt import reading_of
 
 LEFT = ("TEA ROOM LTD", "LONDON", "05/04/2024", "Scone  3.20", "TOTAL  3.20", "CARD  3.20")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract.fields import extract_fields
 from receipt_pipeline.chain.extract_rules import RULES_V2, RULES_V3, RULES_V4, ExtractRules
 from receipt_pipeline.chain.values import ReceiptFields
 from receipt_pipeline_tests.printed_receipt import reading_of

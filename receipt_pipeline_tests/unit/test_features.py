@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract.fields import extract_fields
 from receipt_pipeline.chain.features import CONTRACT, FEATURE_CONTRACT, admit, compute_features
 from receipt_pipeline.chain.values import Features, Reading, ReceiptFields
 from receipt_pipeline_tests.printed_receipt import reading_of

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from receipt_pipeline.chain.bare_text import NO_PAGES, bare_reading
-from receipt_pipeline.chain.extract import extract_fields
-from receipt_pipeline.chain.features_behind import unexplained_behind
-from receipt_pipeline.chain.features_book import keep_book
-from receipt_pipeline.chain.features_goods import Goods, read_goods
-from receipt_pipeline.chain.features_printed import printed_numbers, with_points
-from receipt_pipeline.chain.features_sums import totals_of
+from receipt_pipeline.chain.extract.fields import extract_fields
+from receipt_pipeline.chain.features.amounts import keep_book, printed_numbers, with_points
+from receipt_pipeline.chain.features.goods import Goods, read_goods
+from receipt_pipeline.chain.features.proofs import unexplained_behind
+from receipt_pipeline.chain.features.sums import totals_of
 from receipt_pipeline.chain.features_v4 import (
     CONTRACT_V4,
     EVIDENCE_OF_V4,
@@ -18,6 +16,7 @@ from receipt_pipeline.chain.features_v4 import (
     admit_v4,
     compute_features_v4,
 )
+from receipt_pipeline.chain.values import NO_PAGES, bare_reading
 from receipt_pipeline.core.reasons import SUMS_DISAGREE
 
 ROWS = (

@@ -6,11 +6,11 @@ from dataclasses import asdict
 
 import pytest
 
-from receipt_pipeline.chain.bare_text import NO_PAGES
-from receipt_pipeline.chain.extract import extract_fields
-from receipt_pipeline.chain.features_clock import sold_at_night
-from receipt_pipeline.chain.features_places import read_places
+from receipt_pipeline.chain.extract.fields import extract_fields
+from receipt_pipeline.chain.features.dates import sold_at_night
+from receipt_pipeline.chain.features.shop_numbers import read_places
 from receipt_pipeline.chain.features_v3 import CONTRACT_V3, NEW_V3, admit_v3, compute_features_v3
+from receipt_pipeline.chain.values import NO_PAGES
 from receipt_pipeline_tests.printed_receipt import reading_of
 
 JOHOR = "12 JALAN SATU, 81200 JOHOR BAHRU, JOHOR"

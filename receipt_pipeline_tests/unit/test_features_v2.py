@@ -8,11 +8,10 @@ import re
 import numpy as np
 import pytest
 
-from receipt_pipeline.chain.bare_text import NO_PAGES
-from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract.fields import extract_fields
 from receipt_pipeline.chain.features import CONTRACT, compute_features
-from receipt_pipeline.chain.features_book import MoneyBook
-from receipt_pipeline.chain.features_picture import find_glyphs, read_picture
+from receipt_pipeline.chain.features.amounts import MoneyBook
+from receipt_pipeline.chain.features.picture import find_glyphs, read_picture
 from receipt_pipeline.chain.features_v2 import (
     CONTRACT_V2,
     EVIDENCE_OF,
@@ -22,7 +21,7 @@ from receipt_pipeline.chain.features_v2 import (
     admit_v2,
     compute_features_v2,
 )
-from receipt_pipeline.chain.values import DecodedScan, Features, Page, Reading, TextLine
+from receipt_pipeline.chain.values import NO_PAGES, DecodedScan, Features, Page, Reading, TextLine
 from receipt_pipeline.training.draw_receipts import DrawnReceipt, Wear, draw_receipt
 from receipt_pipeline.training.picture_weight import paste_figures
 from receipt_pipeline_tests.printed_receipt import reading_of

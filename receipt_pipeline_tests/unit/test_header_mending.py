@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract.fields import extract_fields
+from receipt_pipeline.chain.extract.merchant import mended_address, mended_name
 from receipt_pipeline.chain.extract_rules import RULES_V1, RULES_V2
-from receipt_pipeline.chain.header_mending import mended_address, mended_name
 from receipt_pipeline_tests.printed_receipt import reading_of
 
 

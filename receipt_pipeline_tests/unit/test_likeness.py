@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageEnhance, ImageFont
 
-from receipt_pipeline.chain.extract import extract_fields
-from receipt_pipeline.chain.likeness import ScanPrint, first_alike, print_of
+from receipt_pipeline.chain.extract.fields import extract_fields
+from receipt_pipeline.chain.near_duplicates import ScanPrint, first_alike, print_of
 from receipt_pipeline.chain.values import DecodedScan, Page, Reading, ReceiptFields, TextLine
 from receipt_pipeline.core.items import EarlierItem
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from receipt_pipeline.chain.ocr import (
+from receipt_pipeline.chain.ocr.engine import (
     OcrSettings,
     RapidOcrEngine,
     in_reading_order,
@@ -15,9 +15,9 @@ from receipt_pipeline.chain.ocr import (
     page_scale,
     read_scan,
 )
-from receipt_pipeline.chain.ocr_models import OCR_MODELS, OcrModelFiles
+from receipt_pipeline.chain.ocr.letters import KNOWN_WORDS
+from receipt_pipeline.chain.ocr.models import OCR_MODELS, OcrModelFiles
 from receipt_pipeline.chain.values import DecodedScan, Page, TextLine
-from receipt_pipeline.chain.words import KNOWN_WORDS
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import StageFailed
 

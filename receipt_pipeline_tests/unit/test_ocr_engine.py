@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from receipt_pipeline.chain.ocr import OcrSettings, RapidOcrEngine, read_scan
-from receipt_pipeline.chain.ocr_models import place_models
+from receipt_pipeline.chain.ocr.engine import OcrSettings, RapidOcrEngine, read_scan
+from receipt_pipeline.chain.ocr.models import place_models
 from receipt_pipeline.chain.values import DecodedScan, Page
 
 pytestmark = pytest.mark.slow

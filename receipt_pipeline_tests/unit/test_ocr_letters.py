@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from receipt_pipeline.chain.ocr_letters import Letter, is_known, letters_of, mean_probability, weighed_text
-from receipt_pipeline.chain.words import KNOWN_WORDS
+from receipt_pipeline.chain.ocr.letters import (
+    KNOWN_WORDS,
+    Letter,
+    is_known,
+    letters_of,
+    mean_probability,
+    weighed_text,
+)
 
 CHARACTERS = ["", *"JALNI0123456789.TO", " "]
 

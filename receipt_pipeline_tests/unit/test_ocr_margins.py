@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from receipt_pipeline.chain.ocr_margins import printed_part
+from receipt_pipeline.chain.ocr.engine import printed_part
 
 
 def paper(width_px: int = 800, height_px: int = 1200, brightness: int = 245) -> NDArray[np.uint8]:

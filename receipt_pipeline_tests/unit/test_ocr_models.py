@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.chain import ocr_models
-from receipt_pipeline.chain.ocr_models import OCR_MODELS, place_models
+from receipt_pipeline.chain.ocr import models as ocr_models
+from receipt_pipeline.chain.ocr.models import OCR_MODELS, place_models
 from receipt_pipeline.core.errors import IdentityMismatch
 
 

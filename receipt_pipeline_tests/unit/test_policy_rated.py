@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from receipt_pipeline.chain.bare_text import NO_PAGES
-from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract.fields import extract_fields
 from receipt_pipeline.chain.features_v2 import compute_features_v2
 from receipt_pipeline.chain.policy import CODES_OF_CONTRACT, STATED_RATE_CONTRACT, Policy, load_policy
 from receipt_pipeline.chain.policy_rated import decide_rated
-from receipt_pipeline.chain.values import Reading, ReceiptFields, Risk, Verdict
+from receipt_pipeline.chain.values import NO_PAGES, Reading, ReceiptFields, Risk, Verdict
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
 from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.items import Decision

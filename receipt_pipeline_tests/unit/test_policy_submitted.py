@@ -6,12 +6,11 @@ import datetime as dt
 
 import pytest
 
-from receipt_pipeline.chain.bare_text import NO_PAGES
-from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract.fields import extract_fields
 from receipt_pipeline.chain.features_v3 import compute_features_v3
 from receipt_pipeline.chain.policy import CODES_OF_CONTRACT, SUBMITTED_CONTRACT, load_policy
 from receipt_pipeline.chain.policy_submitted import Standing, decide_submitted, stand
-from receipt_pipeline.chain.values import Risk, Verdict
+from receipt_pipeline.chain.values import NO_PAGES, Risk, Verdict
 from receipt_pipeline.core.canonical import canonical_json, digest_of_bytes
 from receipt_pipeline.core.items import NO_CONTEXT, EarlierItem, ItemContext
 from receipt_pipeline_tests.printed_receipt import reading_of

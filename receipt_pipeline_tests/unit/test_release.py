@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from receipt_pipeline.chain.image_digest import RESULT_SHAPING_LIBRARIES, installed_image_digest
-from receipt_pipeline.chain.ocr import OcrSettings, RapidOcrEngine
-from receipt_pipeline.chain.ocr_models import OcrModelFiles
+from receipt_pipeline.chain.ocr.engine import OcrSettings, RapidOcrEngine
+from receipt_pipeline.chain.ocr.models import OcrModelFiles
 from receipt_pipeline.chain.policy import load_policy
 from receipt_pipeline.chain.release import load_chain, shipped_releases, verify_release
 from receipt_pipeline.chain.revisions import chain_named, chain_of_revision

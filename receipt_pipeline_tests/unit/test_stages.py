@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from receipt_pipeline.chain.features import CONTRACT
-from receipt_pipeline.chain.ocr import OcrSettings
+from receipt_pipeline.chain.ocr.engine import OcrSettings
 from receipt_pipeline.chain.policy import load_policy
 from receipt_pipeline.chain.risk import load_risk_model
 from receipt_pipeline.chain.stages import BoundStage, Chain, bind_stages, chain_revision, stages_v1

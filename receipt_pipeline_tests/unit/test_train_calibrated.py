@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.chain.extract import extract_fields
+from receipt_pipeline.chain.extract.fields import extract_fields
 from receipt_pipeline.chain.risk import CALIBRATED_KIND, load_risk_model
 from receipt_pipeline.core.canonical import canonical_json
 from receipt_pipeline.evaluation.risk import reliability

@@ -1,0 +1,1 @@
+"""Finds the fields of a receipt in its text lines."""

@@ -1,0 +1,1 @@
+"""Reads the text lines of a page."""

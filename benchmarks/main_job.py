@@ -55,9 +55,10 @@ def _plain_loop(scans: Sequence[Path]) -> float:
 
 
 def _load_reader(models: str) -> None:
+    from receipt_pipeline.chain.revisions import carried_chains
+
     from receipt_pipeline.chain.ocr.engine import RapidOcrEngine
     from receipt_pipeline.chain.ocr.models import place_models
-    from receipt_pipeline.chain.revisions import carried_chains
 
     global _reader
     # The newest chain is what a fresh home runs.

@@ -16,7 +16,7 @@ def scans_to_measure(folder: Path | None, count: int) -> Iterator[list[Path]]:
     if folder is not None:
         yield sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)[:count]
         return
-    from receipt_pipeline.training.draw_receipts import draw_receipt
+    from training.draw import draw_receipt
 
     with tempfile.TemporaryDirectory() as made:
         paths = []

@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from functools import cached_property
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -51,6 +52,7 @@ URL_ALLOWED = "a PostgreSQL URL, such as postgresql://USER:PASSWORD@HOST:5432/DA
 COHORT_ALLOWED = "names of callers with RECEIPTS_ROLLOUT=cohort, and nothing without it"
 PACKAGE_ROOT = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE_ROOT.parent
+SHIPPED_ARTIFACTS = Path(str(resources.files("receipt_pipeline") / "artifacts"))
 INSTALLED_SHARE = Path(sys.prefix) / "share" / "receipt_pipeline"
 SHARED_FILES = CHECKOUT if (CHECKOUT / "pyproject.toml").is_file() else INSTALLED_SHARE
 FORMER_LIMIT_NAMES = {"debounce_s": "settle_s", "arrival_timeout_s": "missing_scans_s"}
@@ -229,8 +231,13 @@ class Settings(BaseSettings):
 
     @property
     def shipped(self) -> Path:
-        """Return the read-only folder with `folds/`, `models/`, `policies/`, `releases/` and `samples/`."""
-        return SHARED_FILES / "data"
+        """Return the read-only folder with `folds/`, `models/`, `policies/`, `releases/`, `alerts.toml`."""
+        return SHIPPED_ARTIFACTS
+
+    @property
+    def samples(self) -> Path:
+        """Return the read-only folder of the sample scans and their manifest."""
+        return SHARED_FILES / "data" / "samples"
 
     @property
     def dagster_yaml(self) -> Path:

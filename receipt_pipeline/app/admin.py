@@ -9,9 +9,7 @@ from typing import Any
 
 from receipt_pipeline.app import maintenance
 from receipt_pipeline.app.context import AppContext
-from receipt_pipeline.chain.artefact import artefact_path
-from receipt_pipeline.chain.policy import load_policy
-from receipt_pipeline.chain.release import POLICIES_FOLDER, shipped_releases
+from receipt_pipeline.chain.release import load_policy, shipped_releases
 from receipt_pipeline.core.alerts import AlertKind
 from receipt_pipeline.core.errors import IdentityMismatch, InputRefused, NotAllowed, NotFound
 from receipt_pipeline.core.legacy_jobs import OPEN_WORD, OWN_ORIGIN
@@ -57,8 +55,7 @@ def list_releases(context: AppContext) -> list[dict[str, Any]]:
 
 def _review_rate_ppm(context: AppContext, revision: str) -> int | None:
     try:
-        path = artefact_path(context.settings.shipped / POLICIES_FOLDER, revision)
-        return load_policy(path, revision).review_rate_ppm or None
+        return load_policy(context.settings.shipped, revision).review_rate_ppm or None
     except IdentityMismatch:
         return None
 

@@ -99,7 +99,7 @@ def _follows(tx: LedgerTransaction, alias: str) -> bool:
 
 def drop_samples(settings: Settings) -> str:
     """Copy the sample scans to the inbox, then their manifest; returns its idempotency key."""
-    samples, inbox = settings.shipped / "samples", settings.inbox / settings.tenant
+    samples, inbox = settings.samples, settings.inbox / settings.tenant
     inbox.mkdir(parents=True, exist_ok=True)
     manifest = json.loads((samples / MANIFEST).read_bytes())
     for item in manifest["items"]:

@@ -37,7 +37,7 @@ from receipt_pipeline.chain.values import (
 )
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import IdentityMismatch, ScanRejected
-from receipt_pipeline.core.items import ALONE, ItemClass, ItemOutcome, Submitted
+from receipt_pipeline.core.items import NO_CONTEXT, ItemClass, ItemContext, ItemOutcome
 from receipt_pipeline.core.reasons import FEATURES_REFUSED, IDENTITY_MISMATCH
 
 CONTRIBUTIONS_SHOWN = 5
@@ -80,9 +80,9 @@ def chain_stages(settings: OcrSettings | None = None) -> tuple[Stage, ...]:
     )
 
 
-def chain_revision(settings: OcrSettings | None = None) -> str:
-    """Return the digest over the ordered stages, OCR model digests included."""
-    return digest_of([stage.revision for stage in chain_stages(settings)])
+def chain_revision(stages: tuple[Stage, ...] | None = None) -> str:
+    """Return the digest over the ordered stages, OCR model digests included; the chain's own by default."""
+    return digest_of([stage.revision for stage in (chain_stages() if stages is None else stages)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Chain:
         *,
         duplicate_bytes: bool,
         on_page: Callable[[], None],
-        submitted: Submitted = ALONE,
+        context: ItemContext = NO_CONTEXT,
     ) -> ItemOutcome:
         """Run all stages over one scan; equal bytes in an equal situation give one outcome digest.
 
@@ -145,7 +145,7 @@ class Chain:
             data: the scan's bytes.
             duplicate_bytes: whether acceptance found the same bytes under an earlier item.
             on_page: called after each page that was read, as the sign of progress.
-            submitted: what else of the job counts: its day, and the items before this one.
+            context: what else of the job counts: its day, and the items before this one.
         Raises:
             IdentityMismatch: IDENTITY.MISMATCH.v1 when a stage is no longer the one loaded; no
                 output is given then.
@@ -162,7 +162,7 @@ class Chain:
         if refused_names:
             return self._final(_rejected(FEATURES_REFUSED.code, {"features": list(refused_names)}))
         risk = self._verified("risk", self.parts.risk)(features)
-        situation = situation_in_job(scan, page_text, fields_read, submitted)
+        situation = situation_in_job(scan, page_text, fields_read, context)
         case = PolicyCase(page_text, fields_read, features, risk, duplicate_bytes, situation)
         verdict = self._verified("policy", self.parts.policy)(case)
         return self._final(_classified(scan, case, verdict))

@@ -20,7 +20,7 @@ from receipt_pipeline.chain.values import (
     Verdict,
 )
 from receipt_pipeline.core.errors import IdentityMismatch
-from receipt_pipeline.core.items import Decision, Submitted
+from receipt_pipeline.core.items import Decision, ItemContext
 from receipt_pipeline.core.reasons import (
     AMOUNT_ODD,
     AMOUNT_REFUND,
@@ -143,14 +143,14 @@ class JobSituation:
 
 
 def situation_in_job(
-    scan: DecodedScan, page_text: PageText, fields: ReceiptFields, submitted: Submitted
+    scan: DecodedScan, page_text: PageText, fields: ReceiptFields, context: ItemContext
 ) -> JobSituation:
     """Compare one scan with the items of its job before it, whose outcomes are final."""
     own = new_scan_print(scan, page_text)
     return JobSituation(
-        accepted_on=None if submitted.accepted_at is None else submitted.accepted_at.date(),
+        accepted_on=None if context.accepted_at is None else context.accepted_at.date(),
         scan_print=own,
-        near_duplicate_of=None if own is None else find_near_duplicate(own, fields, submitted.earlier),
+        near_duplicate_of=None if own is None else find_near_duplicate(own, fields, context.earlier),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from receipt_pipeline.chain.features.table import FEATURE_CONTRACT
 from receipt_pipeline.chain.ocr.engine import LIBRARIES, RapidOcrEngine
-from receipt_pipeline.chain.pipeline import Chain, bind_stages, chain_revision
+from receipt_pipeline.chain.pipeline import Chain, bind_stages, chain_revision, chain_stages
 from receipt_pipeline.chain.policy import Policy
 from receipt_pipeline.chain.risk import RiskModel
 from receipt_pipeline.chain.values import OcrEngine
@@ -66,7 +66,8 @@ def load_chain(pins: Pins, *, shipped: Path, image_digest: str, engine: OcrEngin
     model, policy = _verified(pins, shipped=shipped, image_digest=image_digest)
     if isinstance(engine, RapidOcrEngine):
         # The reader's own settings shape its output: with others than the pinned it is another chain.
-        _same("chain_revision", expected=pins.chain_revision, found=chain_revision(engine.settings))
+        found = chain_revision(chain_stages(engine.settings))
+        _same("chain_revision", expected=pins.chain_revision, found=found)
     return Chain(bind_stages(engine=engine, model=model, policy=policy))
 
 

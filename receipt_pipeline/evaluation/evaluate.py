@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import receipt_pipeline
-from receipt_pipeline.chain.artefact import artefact_path
-from receipt_pipeline.chain.image_digest import installed_image_digest
-from receipt_pipeline.chain.release import MODELS_FOLDER, ShippedRelease, shipped_releases
-from receipt_pipeline.chain.revisions import chain_of_revision
-from receipt_pipeline.chain.risk import load_risk_model
+from receipt_pipeline.chain.release import (
+    ShippedRelease,
+    artifact_path,
+    installed_image_digest,
+    load_risk_model,
+    shipped_releases,
+)
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.evaluation.fields import FIELDS, OVERALL, FieldScore, evaluate_fields, normalised_value
 from receipt_pipeline.evaluation.risk import auc_interval, reliability, roc_auc, share_upper95
@@ -245,7 +247,7 @@ def kept_folds(shipped: Path, digest: str) -> list[dict[str, Any]]:
 
     Empty for a model whose training kept none.
     """
-    path = artefact_path(shipped / FOLDS_FOLDER, digest)
+    path = artifact_path(shipped / FOLDS_FOLDER, digest)
     if not path.exists():
         return []
     folds: list[dict[str, Any]] = json.loads(path.read_bytes())
@@ -254,8 +256,7 @@ def kept_folds(shipped: Path, digest: str) -> list[dict[str, Any]]:
 
 def _text_figures(transcripts: Path, release: ShippedRelease, *, shipped: Path) -> dict[str, Any]:
     digest = release.release.risk_model_digest
-    model = load_risk_model(artefact_path(shipped / MODELS_FOLDER, digest), digest)
-    risks, truth = score_transcripts(transcripts, model, chain_of_revision(release.release.chain_revision))
+    risks, truth = score_transcripts(transcripts, load_risk_model(shipped, digest))
     return {"transcripts": len(risks), **auc_figures("risk_auc_text", risks, truth)}
 
 
@@ -288,7 +289,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Evaluate, print the table, write the file; exit 2 where the development set is not there."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shared", type=Path, default=PROJECT_ROOT.parent / "shared")
-    parser.add_argument("--shipped", type=Path, default=PROJECT_ROOT / "data")
+    parser.add_argument("--shipped", type=Path, default=PACKAGE_ROOT / "artifacts")
     parser.add_argument("--release", default="production", help="name or alias of a shipped release")
     parser.add_argument("--limit", type=int, default=None, help="only so many scans")
     parser.add_argument("--processes", type=int, default=PROCESSES)

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from receipt_pipeline.chain.decode import decode_scan
+from receipt_pipeline.chain.extract.fields import extract_fields
+from receipt_pipeline.chain.features.table import compute_features
 from receipt_pipeline.chain.ocr.engine import RapidOcrEngine
 from receipt_pipeline.chain.ocr.models import place_models
+from receipt_pipeline.chain.pipeline import Chain
 from receipt_pipeline.chain.release import load_chain
-from receipt_pipeline.chain.revisions import CarriedChain
 from receipt_pipeline.chain.risk import RiskModel, score
-from receipt_pipeline.chain.stages import Chain
-from receipt_pipeline.chain.values import NO_PAGES, ReadAmount, ReadDate, ReceiptFields, bare_reading
+from receipt_pipeline.chain.values import NO_PAGES, ReadAmount, ReadDate, ReceiptFields, page_text_of
 from receipt_pipeline.core.items import Decision, ItemOutcome
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.evaluation.fields import normalised_value, strict_fields
@@ -176,15 +177,13 @@ def read_transcripts(folder: Path) -> Iterator[Transcript]:
             yield Transcript(name=row["id"], texts=texts, forged=row["forged"] == "1")
 
 
-def score_transcripts(
-    folder: Path, model: RiskModel, carried: CarriedChain
-) -> tuple[dict[str, float], dict[str, bool]]:
-    """Return risk (0..1) and truth of every transcript, by its id, as the chain extracts and judges."""
+def score_transcripts(folder: Path, model: RiskModel) -> tuple[dict[str, float], dict[str, bool]]:
+    """Return risk (0..1) and truth of every transcript, by its id, as the chain reads and scores it."""
     risks: dict[str, float] = {}
     truth: dict[str, bool] = {}
     for transcript in read_transcripts(folder):
-        reading = bare_reading(transcript.texts)
-        features = carried.judging.features(NO_PAGES, reading, carried.reading.extract(reading))
+        page_text = page_text_of(transcript.texts)
+        features = compute_features(NO_PAGES, page_text, extract_fields(page_text))
         risks[transcript.name] = score(model, features).probability_ppm / 1_000_000
         truth[transcript.name] = transcript.forged
     return risks, truth

@@ -22,7 +22,7 @@ class Classifier(Protocol):
     """A loaded chain, as far as a worker knows it."""
 
     def classify(
-        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: ItemContext
+        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], context: ItemContext
     ) -> ItemOutcome:
         """Return what the pinned chain says of one scan; raises StageFailed or IdentityMismatch."""
 

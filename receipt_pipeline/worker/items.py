@@ -138,14 +138,14 @@ def _finish(attempt: Attempt, item: dict[str, Any]) -> FinishedItem:
         scan,
         duplicate_bytes=item["earlier_job_id"] is not None,
         on_page=attempt.beats.progressed,
-        submitted=_submitted(attempt, ordinal),
+        context=_context(attempt, ordinal),
     )
     outcome = altered("model.change_output", outcome)
     point("model.after")
     return FinishedItem(ordinal=ordinal, outcome=outcome, invocations=1)
 
 
-def _submitted(attempt: Attempt, ordinal: int) -> ItemContext:
+def _context(attempt: Attempt, ordinal: int) -> ItemContext:
     """Return what the job says of the item of this ordinal.
 
     Items are worked off in the accepted order and each outcome is committed before the next item begins, so

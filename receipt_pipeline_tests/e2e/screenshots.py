@@ -29,11 +29,11 @@ from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.ledger.schema.jobs import jobs, waves
 from receipt_pipeline.runtime.supervisor import Supervisor, running_instance
 from receipt_pipeline.settings import read_settings
-from receipt_pipeline.training.draw_receipts import draw_receipt
 from receipt_pipeline_tests.chromium import find_chromium
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
 from receipt_pipeline_tests.suite_results import PROJECT
+from training.draw import draw_receipt
 
 IMAGES = PROJECT / "docs" / "img"
 CHROMIUM_FLAGS = [
@@ -188,7 +188,7 @@ def _a_day(home: OpenedHome) -> None:
     home.clock.advance(61)
     maintenance.reconcile_ledger(home.app)
     for number in range(3):
-        home.submit(f"waiting-{number}", items=2 + number, release="2026-10")
+        home.submit(f"waiting-{number}", items=2 + number, release="2027-01")
         home.clock.advance(240)
     maintenance.dispatch_jobs(home.app)  # The code location ticks, as where it is served.
     maintenance.sweep_objects(home.app)

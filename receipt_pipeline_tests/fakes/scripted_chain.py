@@ -43,12 +43,12 @@ class ScriptedChain:
     circumstances: dict[bytes, ItemContext] = field(default_factory=dict)
 
     def classify(
-        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: ItemContext
+        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], context: ItemContext
     ) -> ItemOutcome:
         """Answer for one scan of one page."""
         self.asked.append(data)
         self.duplicates[data] = duplicate_bytes
-        self.circumstances[data] = submitted
+        self.circumstances[data] = context
         if self.tally is not None:
             with self.tally.open("ab") as file:
                 file.write(base64.b64encode(data) + b"\n")

@@ -1,4 +1,4 @@
-"""Reading the public cases, awkward files and real scans with the newest chain, from bytes to fields."""
+"""PageText the public cases, awkward files and real scans from bytes to fields."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from receipt_pipeline.chain.decode import decode_scan
+from receipt_pipeline.chain.extract.fields import extract_fields
 from receipt_pipeline.chain.ocr.engine import RapidOcrEngine, read_scan
 from receipt_pipeline.chain.ocr.models import place_models
-from receipt_pipeline.chain.revisions import chain_named
-from receipt_pipeline.chain.values import Reading, ReceiptFields
+from receipt_pipeline.chain.values import PageText, ReceiptFields
 from receipt_pipeline.core.errors import ScanRejected
 from receipt_pipeline.core.money import Money
 from receipt_pipeline.evaluation.fields import normalised_value, strict_fields
@@ -21,7 +21,6 @@ from receipt_pipeline_tests.printed_receipt import reading_of
 
 pytestmark = pytest.mark.field
 
-CHAIN = chain_named("chain-v4")
 CASES = {
     "25-exif-upside-down": ("upright.jpg", "tag3.jpg"),
     "26-bad-images": ("good.png", "cmyk.jpg"),
@@ -63,13 +62,13 @@ SAME_FIELDS = {
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> RapidOcrEngine:
     """The real engine with its models placed in a folder of its own."""
-    return RapidOcrEngine(place_models(tmp_path_factory.mktemp("models")), CHAIN.settings)
+    return RapidOcrEngine(place_models(tmp_path_factory.mktemp("models")))
 
 
-def read(path: Path, engine: RapidOcrEngine) -> tuple[Reading, ReceiptFields]:
-    """Reading and fields of one file."""
-    reading = read_scan(decode_scan(path.read_bytes()), engine)
-    return reading, CHAIN.reading.extract(reading)
+def read(path: Path, engine: RapidOcrEngine) -> tuple[PageText, ReceiptFields]:
+    """Text and fields of one file."""
+    page_text = read_scan(decode_scan(path.read_bytes()), engine)
+    return page_text, extract_fields(page_text)
 
 
 def expected_of(shared: Path, case: str) -> Any:
@@ -86,13 +85,13 @@ def total_text(fields: ReceiptFields) -> str:
 @pytest.mark.parametrize(("case", "name"), CASE_FILES)
 def test_a_case_is_read_as_it_expects(shared: Path, engine: RapidOcrEngine, case: str, name: str) -> None:
     expected = expected_of(shared, case)[name]
-    reading, fields = read(shared / "cases" / case / name, engine)
+    page_text, fields = read(shared / "cases" / case / name, engine)
     assert total_text(fields) == expected["total"]
     assert fields.currency == expected["currency"].split()[0]
     assert fields.total is not None
     assert not fields.total.ambiguous
     assert not fields.several_receipts
-    assert len(reading.page_sizes) == expected.get("pages", 1)
+    assert len(page_text.page_sizes) == expected.get("pages", 1)
     if "date" in expected:
         assert fields.date is not None
         assert fields.date.iso == expected["date"]
@@ -106,22 +105,22 @@ def test_bad_pictures_are_rejected_each_with_its_reason(shared: Path, name: str)
     assert caught.value.reason.code == reasons[name]
 
 
-def test_a_document_under_a_picture_name_is_judged_by_its_content(shared: Path) -> None:
+def test_a_document_under_a_picture_name_is_decoded_by_its_content(shared: Path) -> None:
     assert decode_scan((shared / "cases" / "26-bad-images" / "really-pdf.jpg").read_bytes()).kind == "pdf"
 
 
 def test_the_blank_page_of_a_document_is_noted(shared: Path, engine: RapidOcrEngine) -> None:
-    reading, _fields = read(shared / "cases" / "27-pages-and-pieces" / "blank-front.pdf", engine)
-    assert reading.blank_pages == (0,)
+    page_text, _fields = read(shared / "cases" / "27-pages-and-pieces" / "blank-front.pdf", engine)
+    assert page_text.blank_pages == (0,)
 
 
 def test_two_receipts_in_one_picture_are_several(shared: Path, engine: RapidOcrEngine) -> None:
-    _reading, fields = read(shared / "cases" / "27-pages-and-pieces" / "stacked.png", engine)
+    _page_text, fields = read(shared / "cases" / "27-pages-and-pieces" / "stacked.png", engine)
     assert fields.several_receipts
 
 
 def test_a_slashed_date_without_a_hint_stays_as_printed(shared: Path, engine: RapidOcrEngine) -> None:
-    _reading, fields = read(shared / "cases" / "28-european-date" / "slashed.png", engine)
+    _page_text, fields = read(shared / "cases" / "28-european-date" / "slashed.png", engine)
     assert fields.date is not None
     assert (fields.date.printed, fields.date.iso, fields.date.ambiguous) == ("03/04/2025", None, True)
     assert total_text(fields) == "2.25"
@@ -129,7 +128,7 @@ def test_a_slashed_date_without_a_hint_stays_as_printed(shared: Path, engine: Ra
 
 
 def test_a_bare_total_is_ambiguous(shared: Path, engine: RapidOcrEngine) -> None:
-    _reading, fields = read(shared / "cases" / "29-decimal-comma-currency" / "bare.png", engine)
+    _page_text, fields = read(shared / "cases" / "29-decimal-comma-currency" / "bare.png", engine)
     assert fields.total is not None
     assert fields.total.ambiguous
     assert fields.currency is None
@@ -138,7 +137,7 @@ def test_a_bare_total_is_ambiguous(shared: Path, engine: RapidOcrEngine) -> None
 def test_a_total_changed_by_hand_is_never_the_printed_one_without_doubt(
     shared: Path, engine: RapidOcrEngine
 ) -> None:
-    _reading, fields = read(shared / "cases" / "30-refund-change-tip" / "pen.png", engine)
+    _page_text, fields = read(shared / "cases" / "30-refund-change-tip" / "pen.png", engine)
     assert fields.total is not None
     assert fields.total.ambiguous
     assert total_text(fields) in ("30.00", "35.00")
@@ -152,7 +151,7 @@ def test_a_perfect_reading_gives_the_same_total(shared: Path, case: str, name: s
     stem = name.partition(".")[0]
     text = folder / f"{stem}.lines.txt"
     pages = (text if text.exists() else folder / "text.lines.txt").read_text(encoding="utf-8").split("\f")
-    assert total_text(CHAIN.reading.extract(reading_of(*pages))) == expected_of(shared, case)[name]["total"]
+    assert total_text(extract_fields(reading_of(*pages))) == expected_of(shared, case)[name]["total"]
 
 
 @pytest.mark.parametrize(("name", "code"), REJECTED.items())
@@ -170,7 +169,7 @@ def test_awkward_files_that_can_be_read_are_decoded(
     assert (scan.kind, len(scan.pages)) == kind_and_pages
 
 
-def test_garbage_behind_a_picture_leaves_the_same_pixels(shared: Path) -> None:
+def test_garbage_after_a_picture_leaves_the_same_pixels(shared: Path) -> None:
     padded = decode_scan((shared / "data" / "awkward" / "trailing-garbage.jpg").read_bytes())
     clean = decode_scan((shared / "data" / "receipts" / "sroie-0004.jpg").read_bytes())
     assert np.array_equal(padded.pages[0].pixels, clean.pages[0].pixels)
@@ -182,7 +181,7 @@ def test_awkward_pictures_give_the_fields_of_their_source(
     shared: Path, engine: RapidOcrEngine, name: str, source: str
 ) -> None:
     truth = json.loads((shared / "data" / "receipts" / f"{source}.json").read_text(encoding="utf-8"))
-    _reading, fields = read(shared / "data" / "awkward" / name, engine)
+    _page_text, fields = read(shared / "data" / "awkward" / name, engine)
     printed = strict_fields(fields)
     for field in ("date", "total"):
         assert printed[field] is not None
@@ -201,26 +200,26 @@ def test_awkward_pictures_give_the_fields_of_their_source(
 def test_photos_and_turned_pages_are_read(
     shared: Path, engine: RapidOcrEngine, name: str, total: str, currency: str | None
 ) -> None:
-    _reading, fields = read(shared / "data" / "awkward" / name, engine)
+    _page_text, fields = read(shared / "data" / "awkward" / name, engine)
     assert (total_text(fields), fields.currency) == (total, currency)
 
 
 @pytest.mark.slow
 def test_a_photo_without_its_total_gets_none(shared: Path, engine: RapidOcrEngine) -> None:
-    _reading, fields = read(shared / "data" / "awkward" / "photo-us-grocery.jpg", engine)
+    _page_text, fields = read(shared / "data" / "awkward" / "photo-us-grocery.jpg", engine)
     assert fields.total is None
 
 
 def test_a_picture_without_text_has_no_lines(shared: Path, engine: RapidOcrEngine) -> None:
-    reading, fields = read(shared / "data" / "awkward" / "paperless-no-text-alpha.png", engine)
-    assert reading.lines == ()
+    page_text, fields = read(shared / "data" / "awkward" / "paperless-no-text-alpha.png", engine)
+    assert page_text.lines == ()
     assert fields == ReceiptFields()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["three-receipts.tiff", "two-receipts.pdf"])
-def test_several_receipts_in_one_file_are_told(shared: Path, engine: RapidOcrEngine, name: str) -> None:
-    _reading, fields = read(shared / "data" / "awkward" / name, engine)
+def test_several_receipts_in_one_file_are_noticed(shared: Path, engine: RapidOcrEngine, name: str) -> None:
+    _page_text, fields = read(shared / "data" / "awkward" / name, engine)
     assert fields.several_receipts
 
 
@@ -231,8 +230,8 @@ def test_real_scans_give_day_and_total_and_the_same_lines_twice(
 ) -> None:
     folder = shared / "data" / "receipts"
     truth = json.loads((folder / f"{receipt_id}.json").read_text(encoding="utf-8"))
-    reading, fields = read(folder / f"{receipt_id}.jpg", engine)
+    page_text, fields = read(folder / f"{receipt_id}.jpg", engine)
     printed = strict_fields(fields)
     assert (printed["date"], printed["total"]) == (truth["date"], truth["total"])
     assert not fields.several_receipts
-    assert read(folder / f"{receipt_id}.jpg", engine)[0] == reading
+    assert read(folder / f"{receipt_id}.jpg", engine)[0] == page_text

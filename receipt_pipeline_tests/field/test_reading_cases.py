@@ -1,4 +1,4 @@
-"""The public cases about reading, from manifest to account: 25 to 30, read by `chain-v2`."""
+"""The public cases about reading, from manifest to account: 25 to 30."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 from receipt_pipeline.chain.ocr.engine import RapidOcrEngine
 from receipt_pipeline.chain.ocr.models import place_models
+from receipt_pipeline.chain.pipeline import Chain
 from receipt_pipeline.chain.release import load_chain, shipped_releases
-from receipt_pipeline.chain.stages import Chain
 from receipt_pipeline.core.items import ItemContext, ItemOutcome
 from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.settings import SHIPPED_ARTIFACTS
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
 from receipt_pipeline_tests.field.cases import CaseHouse, balance, case, hand_in, manifest_of
-from receipt_pipeline_tests.suite_results import PROJECT
 
 pytestmark = pytest.mark.field
 
@@ -34,7 +34,7 @@ class RememberingChain:
     answers: dict[bytes, ItemOutcome] = field(default_factory=dict)
 
     def classify(
-        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: ItemContext
+        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], context: ItemContext
     ) -> ItemOutcome:
         """Return the chain's answer; no scan of these cases repeats another's bytes."""
         assert not duplicate_bytes
@@ -45,11 +45,12 @@ class RememberingChain:
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> RememberingChain:
-    """The chain of the newest shipped release."""
-    shipped = PROJECT / "data"
-    release = shipped_releases(shipped, image_digest=IMAGE)[-1].release
+    """The chain of the production release."""
+    release = shipped_releases(SHIPPED_ARTIFACTS, image_digest=IMAGE)[-1].release
     engine = RapidOcrEngine(place_models(tmp_path_factory.mktemp("models")))
-    return RememberingChain(load_chain(release.pins(), shipped=shipped, image_digest=IMAGE, engine=engine))
+    return RememberingChain(
+        load_chain(release.pins(), shipped=SHIPPED_ARTIFACTS, image_digest=IMAGE, engine=engine)
+    )
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from PIL import Image
 
 from receipt_pipeline.chain.release import shipped_releases
 from receipt_pipeline.evaluation.scans import LabelledScan, judge_scans, read_labelled_scans
-from receipt_pipeline_tests.suite_results import PROJECT
+from receipt_pipeline.settings import SHIPPED_ARTIFACTS
 
 pytestmark = [pytest.mark.field, pytest.mark.slow]
 
@@ -26,12 +26,11 @@ def test_twenty_scans_give_the_same_outcomes_on_one_and_on_two_processes(shared:
     # The smallest pictures: whether outcomes are stable does not depend on how much there is to read.
     chosen = sorted(read_labelled_scans(shared / "data" / "receipts"), key=pixels_of)[:SCANS]
     assert len(chosen) == SCANS
-    shipped = PROJECT / "data"
-    pins = shipped_releases(shipped, image_digest="sha256:" + "f" * 64)[-1].release.pins()
+    pins = shipped_releases(SHIPPED_ARTIFACTS, image_digest="sha256:" + "f" * 64)[-1].release.pins()
     alone, spread = (
         [
             one.outcome.outcome_digest
-            for one in judge_scans(chosen, pins, shipped=shipped, processes=processes)
+            for one in judge_scans(chosen, pins, shipped=SHIPPED_ARTIFACTS, processes=processes)
         ]
         for processes in (1, 2)
     )

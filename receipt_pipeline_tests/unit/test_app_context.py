@@ -11,7 +11,6 @@ import pytest
 
 from receipt_pipeline.app import admin, maintenance, submitter
 from receipt_pipeline.app.context import AppContext, Chains, new_context, open_app
-from receipt_pipeline.chain.ocr import RapidOcrEngine
 from receipt_pipeline.chain.ocr.engine import RapidOcrEngine
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import IdentityMismatch
@@ -58,7 +57,7 @@ def test_a_home_opens_from_nothing_with_its_releases_approved(opened: AppContext
     aliases = {alias for row in admin.list_releases(opened) for alias in row["aliases"]}
     assert aliases == {"production", "previous"}
     rates = {row["name"]: row["review_rate_ppm"] for row in admin.list_releases(opened)}
-    assert (rates["2026-11"], rates["2027-02"]) == (None, 150_000)
+    assert rates == {"2027-01": 200_000, "2027-02": 150_000}
     assert {row["image_digest"] for row in admin.list_releases(opened)} == {IMAGE}
 
 

@@ -159,7 +159,7 @@ def test_what_the_role_does_not_permit_is_not_found_and_names_the_role(
     receipts: Receipts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECEIPTS_ROLES", "analyst")
-    answer = receipts("release", "retire", "2026-10")
+    answer = receipts("release", "retire", "2027-01")
     assert answer.status == Exit.NOT_FOUND
     answer.assert_explains("NOT_PERMITTED.v1")
     assert "needed: operator" in answer.errors
@@ -335,9 +335,9 @@ def test_a_full_disk_is_not_the_submitters_mistake(
     answer.assert_explains("STORAGE.FULL.v1")
 
 
-@pytest.mark.parametrize("alias", ["", "a b", "../up", "2026-10", "sha256:" + "0" * 64])
+@pytest.mark.parametrize("alias", ["", "a b", "../up", "2027-01", "sha256:" + "0" * 64])
 def test_an_alias_that_is_no_name_or_hides_a_release_is_refused(receipts: Receipts, alias: str) -> None:
-    answer = receipts("release", "promote", "2026-11", "--alias", alias)
+    answer = receipts("release", "promote", "2027-01", "--alias", alias)
     assert answer.status == Exit.USAGE
     answer.assert_explains("FIELD.INVALID.v1")
     names = {name for row in receipts("release", "list", "--json").document for name in row["aliases"]}

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from receipt_pipeline.chain.release import shipped_releases
-from receipt_pipeline.chain.values import bare_reading
+from receipt_pipeline.chain.values import page_text_of
 from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome
 from receipt_pipeline.evaluation import evaluate as module
 from receipt_pipeline.evaluation.evaluate import decision_figures, figures_as_text, main, picture_figures
 from receipt_pipeline.evaluation.risk import auc_interval, roc_auc, share_upper95
 from receipt_pipeline.evaluation.scans import JudgedScan, LabelledScan, read_labelled_scans, read_transcripts
-from receipt_pipeline_tests.suite_results import PROJECT
+from receipt_pipeline.settings import SHIPPED_ARTIFACTS
 
 GENUINE = ("SHOP SDN BHD", "DATE: 14/03/2018", "BOOK RM 25.45", "TOTAL RM 25.45")
 FORGED = ("SHOP SDN BHD", "GST 6%", "DATE: 31/02/2021", "BOOK RM 25.45", "TOTAL RM 85.45", "TOTAL RM 25.46")
@@ -94,7 +94,7 @@ def test_of_the_cleared_the_misread_and_the_forged_are_counted_apart() -> None:
 
 
 def test_a_transcript_becomes_a_reading_of_one_row_a_line() -> None:
-    reading = bare_reading(GENUINE)
+    reading = page_text_of(GENUINE)
     assert tuple(line.text for line in reading.lines) == GENUINE
     assert {line.confidence for line in reading.lines} == {1.0}
     tops = [line.box[1] for line in reading.lines]
@@ -149,9 +149,9 @@ def test_without_any_forgery_no_auc_is_made_up(tmp_path: Path, monkeypatch: pyte
         module, "judge_scans", lambda *args, **named: [judged(forged=False, decision=Decision.CLEAR)]
     )
     monkeypatch.setattr(module, "stock_seconds", lambda pictures: 2.0)
-    release = shipped_releases(PROJECT / "data", image_digest="sha256:" + "d" * 64)[1]
+    release = shipped_releases(SHIPPED_ARTIFACTS, image_digest="sha256:" + "d" * 64)[1]
     figures = module.evaluate(
-        development_set(tmp_path), release, shipped=PROJECT / "data", limit=1, processes=1
+        development_set(tmp_path), release, shipped=SHIPPED_ARTIFACTS, limit=1, processes=1
     )
     assert (figures["risk_auc_pictures"], figures["risk_auc_pictures_interval"]) == (None, None)
 

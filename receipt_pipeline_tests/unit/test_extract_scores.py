@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from receipt_pipeline.chain.extract.fields import extract_fields
-from receipt_pipeline.evaluation.evaluate_reading import scores_as_text
 from receipt_pipeline.evaluation.fields import (
     FieldScore,
     evaluate_fields,
@@ -93,9 +92,3 @@ def test_fields_are_compared_in_upper_case_and_totals_without_letters() -> None:
 
 def test_a_dollar_sign_stays_with_its_total() -> None:
     assert strict_fields(extract_fields(reading_of("SHOP\nTOTAL  $8.20")))["total"] == "$8.20"
-
-
-def test_scores_are_shown_with_both_ways_of_comparing() -> None:
-    table = scores_as_text(evaluate_fields({"a": TRUTH}, {"a": TRUTH}))
-    assert table.count("4/4/4") == 2
-    assert "normalised" in table

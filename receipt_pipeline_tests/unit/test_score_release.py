@@ -15,13 +15,13 @@ from receipt_pipeline.evaluation.compare import compare_evaluations
 from receipt_pipeline.evaluation.evaluate import release_evaluation
 from receipt_pipeline.evaluation.page import misses, render_evaluation, thumb
 from receipt_pipeline.evaluation.scans import JudgedScan
-from receipt_pipeline_tests.suite_results import PROJECT
+from receipt_pipeline.settings import SHIPPED_ARTIFACTS
 from receipt_pipeline_tests.unit.test_evaluate import judged
 
 
 def release() -> ShippedRelease:
     """One of the shipped releases."""
-    return shipped_releases(PROJECT / "data", image_digest="sha256:" + "d" * 64)[1]
+    return shipped_releases(SHIPPED_ARTIFACTS, image_digest="sha256:" + "d" * 64)[1]
 
 
 def a_set(*, good: bool, scans: int = 40) -> list[JudgedScan]:

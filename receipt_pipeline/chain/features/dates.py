@@ -40,7 +40,7 @@ _SINGAPORE = re.compile(r"SINGAPORE|PTE\.? ?LTD|\bSGD\b")
 _GERMANY = re.compile(r"\bMWST\b|\bGMBH\b")
 _GST, _SST, _MWST = re.compile(r"\bGST\b"), re.compile(r"\bSST\b"), re.compile(r"\bMWST\b|\bUST\b")
 
-# Sources: Malaysia Goods and AppContext Tax Act 2014 (Act 762) and its repeal, Sales Tax Act 2018;
+# Sources: Malaysia Goods and Services Tax Act 2014 (Act 762) and its repeal, Sales Tax Act 2018;
 # Singapore GST Act, rate changes of 2007, 2023, 2024; Germany UStG par. 12, reduction of 2020.
 TAX_PERIODS = (
     TaxPeriod(_MALAYSIA, _GST, 6, date(2015, 4, 1), date(2018, 5, 31)),

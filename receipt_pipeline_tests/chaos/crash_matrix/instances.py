@@ -14,7 +14,7 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
-from receipt_pipeline.chain.image_digest import installed_image_digest
+from receipt_pipeline.chain.release import installed_image_digest
 from receipt_pipeline.drill.sandbox import detached
 from receipt_pipeline.settings import PACKAGE_ROOT
 from receipt_pipeline_tests.chaos.crash_matrix.scenarios import MATRIX_LIMITS

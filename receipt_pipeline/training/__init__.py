@@ -1,1 +1,0 @@
-"""Training: invented receipts, their tampering, and the risk models learned from them."""

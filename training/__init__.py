@@ -1,0 +1,1 @@
+"""Invented receipts, their tampering, and the risk models learned from them."""

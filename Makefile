@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.done
 WORKERS ?= 2
 ARGS ?=
+# Genuine receipts to learn from, and the labels of those that are kept for evaluation.
+TEXTS ?=
+KEPT ?= $(if $(TEXTS),$(wildcard $(TEXTS)/transcripts/labels.csv))
 RESULTS := .test-results.json
 
 help: ## list the targets
@@ -46,8 +49,8 @@ simulate: $(READY) ## simulate 1,000 seeds and check every invariant; ARGS="--se
 concurrency: $(READY) ## run eight workers over 2,000 jobs on PostgreSQL with kills and a server restart
 	@RECEIPTS_TEST_JOBS=2000 $(BIN)/python -m pytest -s receipt_pipeline_tests/crash/test_many_workers.py
 
-train: $(READY) ## train the risk models and write the releases
-	@$(BIN)/python -m training $(ARGS)
+train: $(READY) ## train the shipped risk models and write the releases: make train TEXTS=FOLDER
+	@$(BIN)/python -m training.fit $(if $(TEXTS),--texts $(TEXTS)) $(if $(KEPT),--kept $(KEPT)) $(ARGS)
 
 docs: $(READY) ## write the generated pages of docs/
 	@$(BIN)/python -m docs.generate

@@ -55,14 +55,11 @@ def _plain_loop(scans: Sequence[Path]) -> float:
 
 
 def _load_reader(models: str) -> None:
-    from receipt_pipeline.chain.revisions import carried_chains
-
     from receipt_pipeline.chain.ocr.engine import RapidOcrEngine
     from receipt_pipeline.chain.ocr.models import place_models
 
     global _reader
-    # The newest chain is what a fresh home runs.
-    _reader = RapidOcrEngine(place_models(Path(models)), carried_chains()[-1].settings)
+    _reader = RapidOcrEngine(place_models(Path(models)))
 
 
 def _read_one(path: str) -> int:

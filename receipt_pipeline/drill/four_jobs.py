@@ -320,7 +320,7 @@ def promote(app: AppContext, name: str) -> str:
 
 def list_samples(app: AppContext) -> list[Path]:
     """Return the shipped sample scans by name."""
-    folder = app.settings.shipped / "samples"
+    folder = app.settings.samples
     return sorted(path for path in folder.iterdir() if path.suffix in {".jpg", ".png"})
 
 

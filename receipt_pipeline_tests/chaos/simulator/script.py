@@ -141,7 +141,7 @@ class SimulatedChain:
     asked: Counter[bytes] = field(default_factory=Counter)
 
     def classify(
-        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], submitted: ItemContext
+        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], context: ItemContext
     ) -> ItemOutcome:
         """Answer for one scan, fail, or end the process."""
         self.asked[data] += 1

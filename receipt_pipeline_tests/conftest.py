@@ -1,11 +1,13 @@
-"""Settings, clock, databases and bookkeeping that the tests share."""
+"""Settings, clock, databases and result file that the tests share."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,22 +18,24 @@ from receipt_pipeline_tests.chromium import NO_CHROMIUM, find_chromium
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.parallel_order import FilesAndProcessTrees, folder_rank
 from receipt_pipeline_tests.postgres_server import PostgresServer, named_server, private_server
+from receipt_pipeline_tests.speed import folder_in_memory, share_compiled_statements
 from receipt_pipeline_tests.suite_results import PROJECT, SuiteRecorder, attach_requirements, tree_state
 
 if TYPE_CHECKING:
     from receipt_pipeline.intake.context import IntakeContext
     from receipt_pipeline.ledger.engine import Ledger
 
-# Before any test or product module is imported: what concerns the tests is kept, the caller's set-up goes.
+# Before any test or product module is imported: keep the settings of the tests, drop those of the caller.
 _FROM_ENVIRONMENT = {name: value for name, value in os.environ.items() if name.startswith("RECEIPTS_TEST_")}
 for _name in [name for name in os.environ if name.startswith(("RECEIPTS_", "DAGSTER_"))]:
     del os.environ[_name]
-# A shell's '&' leaves SIGINT ignored; Dagster copies that to SIGTERM, and what a test starts inherits both.
+# A shell's '&' leaves SIGINT ignored; Dagster copies that to SIGTERM, and child processes inherit both.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NO_SHARED = "the folder ../shared is absent"
 TEST_SETTINGS = pytest.StashKey[dict[str, str]]()
+SESSION_RESOURCES = pytest.StashKey[ExitStack]()
 
 hypothesis.settings.register_profile(
     "ci",
@@ -49,12 +53,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hand RECEIPTS_TEST_* on; record outcomes in the one process that sees every report."""
+    """Pass RECEIPTS_TEST_* on; record outcomes in the one process that sees every report."""
+    share_compiled_statements()
     worker_input: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker_input is not None:
         config.stash[TEST_SETTINGS] = worker_input["receipts_test_settings"]
         return
     config.stash[TEST_SETTINGS] = _FROM_ENVIRONMENT
+    config.stash[SESSION_RESOURCES] = ExitStack()
+    if config.option.basetemp is None:
+        folder = config.stash[SESSION_RESOURCES].enter_context(folder_in_memory())
+        if folder is not None:
+            config.option.basetemp = folder / "tests"
+            # Workers of a parallel run and all child processes inherit it.
+            os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     shared = shared_folder(config)
     recorder = SuiteRecorder(
         results=config.getoption("results"),
@@ -68,8 +80,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_SettingsForWorkers(), "settings-for-workers")
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the folder of temporary files."""
+    if SESSION_RESOURCES in config.stash:
+        config.stash[SESSION_RESOURCES].close()
+
+
 class _SettingsForWorkers:
-    """Carries RECEIPTS_TEST_* into the workers of a parallel run, whose environment no longer has them."""
+    """Passes RECEIPTS_TEST_* into the workers of a parallel run, whose environment no longer has them."""
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -82,19 +100,19 @@ def shared_folder(config: pytest.Config) -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long tests first, and write on each what it proves."""
+    """Put the long tests first, and record the requirements that each test proves."""
     items.sort(key=lambda item: (folder_rank(item.path), item.path))
     attach_requirements(items)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndProcessTrees:
-    """Share the tests of a parallel run out by file, and process trees to one worker."""
+    """Distribute the tests of a parallel run by file, and process trees to one worker."""
     return FilesAndProcessTrees(config, log)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs ../shared where that folder is absent."""
+    """Skip tests that need ../shared where that folder is absent."""
     if item.get_closest_marker("field") and not shared_folder(item.config).is_dir():
         pytest.skip(f"{NO_SHARED} (or set RECEIPTS_TEST_SHARED)")
 
@@ -142,7 +160,7 @@ def postgres_url(postgres_server: PostgresServer) -> str:
 
 @pytest.fixture
 def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
-    """The URL of an empty database of this test's own."""
+    """The URL of an empty database for this test."""
     url = postgres_server.create_database()
     yield url
     postgres_server.drop_database(url)
@@ -167,7 +185,7 @@ def migrated_postgres(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture
 def sqlite_ledger_url(migrated_sqlite: Path, tmp_path: Path) -> str:
-    """The URL of a migrated SQLite ledger of this test's own."""
+    """The URL of a migrated SQLite ledger for this test."""
     path = tmp_path / "ledger.db"
     shutil.copyfile(migrated_sqlite, path)
     return f"sqlite:///{path}"
@@ -175,7 +193,7 @@ def sqlite_ledger_url(migrated_sqlite: Path, tmp_path: Path) -> str:
 
 @pytest.fixture
 def postgres_ledger_url(postgres_server: PostgresServer, migrated_postgres: str) -> Iterator[str]:
-    """The URL of a migrated PostgreSQL ledger of this test's own."""
+    """The URL of a migrated PostgreSQL ledger for this test."""
     url = postgres_server.create_database(template=migrated_postgres)
     yield url
     postgres_server.drop_database(url)
@@ -193,7 +211,6 @@ def ledger(ledger_url: str, clock: FakeClock) -> Iterator[Ledger]:
     from receipt_pipeline.ledger.engine import open_ledger
 
     opened = open_ledger(ledger_url, clock=clock)
-    opened.migrate()
     yield opened
     opened.close()
 

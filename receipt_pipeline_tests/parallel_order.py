@@ -1,4 +1,4 @@
-"""Shares a parallel run out: long tests first, a file's tests together, process trees one at a time."""
+"""Distributes a parallel run: long tests first, a file's tests together, process trees one at a time."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
 
-# The folders in which tests are fast come last, so that the long ones do not form the tail of the run.
-FOLDER_ORDER = ("e2e", "crash", "field", "orchestration", "conformance", "property", "unit", "tidy")
-# Tests that start a daemon, a web server and runs; two such trees at a time would only measure each other.
+# Folders with fast tests come last, so that no long test is the tail of the run.
+FOLDER_ORDER = ("e2e", "crash", "chaos", "field", "orchestration", "conformance", "property", "unit", "tidy")
+TESTS = "receipt_pipeline_tests"
+# Tests that start a daemon, a web server and runs; two such trees at a time would only slow each other down.
 PROCESS_TREES = "e2e"
 
 
 def folder_rank(path: PurePath) -> int:
     """Return the place of a test file's folder in the order of the run."""
-    folders = [folder for folder in FOLDER_ORDER if folder in path.parts]
+    inside = path.parts[path.parts.index(TESTS) :] if TESTS in path.parts else path.parts
+    folders = [folder for folder in FOLDER_ORDER if folder in inside]
     return FOLDER_ORDER.index(folders[0]) if folders else len(FOLDER_ORDER)
 
 
@@ -26,7 +28,7 @@ def share_of(test_id: str) -> str:
 
 
 class FilesAndProcessTrees(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands the shares out in the order of collection."""
+    """Assigns the groups in the order of collection."""
 
     def __init__(self, config: Any, log: Any = None) -> None:
         config.option.loadscopereorder = False

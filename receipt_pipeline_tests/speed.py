@@ -1,0 +1,66 @@
+"""What makes the suite fast without changing what it tests: files in memory, statements compiled once."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.util import LRUCache
+
+MEMORY_FOLDER = Path("/dev/shm")
+FREE_BYTES_MIN = 4 * 2**30
+STATEMENTS_MAX = 4_000
+
+
+@contextmanager
+def folder_in_memory() -> Iterator[Path | None]:
+    """Yield a folder for temporary files that no disk has to sync; None where memory is short.
+
+    Tests kill processes, never the machine, so they see no difference.
+    """
+    if not _has_room():
+        yield None
+        return
+    folder = Path(tempfile.mkdtemp(prefix="receipts-tests-", dir=MEMORY_FOLDER))
+    folder.chmod(0o711)  # The PostgreSQL server may run as another user.
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _has_room() -> bool:
+    if not os.access(MEMORY_FOLDER, os.W_OK):
+        return False
+    free = min(shutil.disk_usage(MEMORY_FOLDER).free, psutil.virtual_memory().available)
+    return free >= FREE_BYTES_MIN
+
+
+@functools.cache
+def share_compiled_statements() -> None:
+    """Let every engine of this process reuse the statements that an earlier one compiled.
+
+    Each test opens its own ledger, and SQLAlchemy caches compiled statements per engine and dialect.
+    """
+    caches: dict[str, LRUCache[Any, Any]] = {}
+    init = sa.Engine.__init__
+
+    @functools.wraps(init)
+    def init_with_shared_cache(engine: sa.Engine, *arguments: Any, **options: Any) -> None:
+        init(engine, *arguments, **options)
+        engine._compiled_cache = caches.setdefault(engine.dialect.name, LRUCache(STATEMENTS_MAX))
+
+    sa.Engine.__init__ = init_with_shared_cache  # type: ignore[method-assign]
+    for dialect in (SQLiteDialect_pysqlite, PGDialect_psycopg):
+        dialect.__eq__ = lambda self, other: type(self) is type(other)  # type: ignore[method-assign]
+        dialect.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]

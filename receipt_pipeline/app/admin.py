@@ -12,7 +12,6 @@ from receipt_pipeline.app.context import AppContext
 from receipt_pipeline.chain.release import load_policy, shipped_releases
 from receipt_pipeline.core.alerts import AlertKind
 from receipt_pipeline.core.errors import IdentityMismatch, InputRefused, NotAllowed, NotFound
-from receipt_pipeline.core.legacy_jobs import OPEN_WORD, OWN_ORIGIN
 from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.core.principals import Principal, Role, require
 from receipt_pipeline.core.reasons import (
@@ -26,10 +25,11 @@ from receipt_pipeline.core.reasons import (
 from receipt_pipeline.evaluation import records
 from receipt_pipeline.evaluation.scans import PROCESSES
 from receipt_pipeline.intake import legacy_import
-from receipt_pipeline.intake.legacy_import import ImportAnswer, LegacySystem
+from receipt_pipeline.intake.legacy_import import OPEN_STATE, ImportAnswer, LegacySystem
 from receipt_pipeline.ledger import grants, releases
 from receipt_pipeline.ledger.effects.alerts import last_delivered_test, links, open_alerts
 from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.legacy_jobs import OWN_ORIGIN
 from receipt_pipeline.runtime.serving import is_served
 from receipt_pipeline.settings import NAME
 
@@ -271,10 +271,10 @@ def import_legacy_jobs(
 
 def _state_mapping(written: str) -> tuple[str, TerminalClass | None]:
     state, separator, meant = written.rpartition("=")
-    if not separator or not state.strip() or meant not in (OPEN_WORD, *TerminalClass):
-        allowed = ", ".join((OPEN_WORD, *TerminalClass))
+    if not separator or not state.strip() or meant not in (OPEN_STATE, *TerminalClass):
+        allowed = ", ".join((OPEN_STATE, *TerminalClass))
         raise InputRefused(FIELD_INVALID, pointer="--state", expected=f"STATE=CLASS, with one of: {allowed}")
-    return state.strip().lower(), None if meant == OPEN_WORD else TerminalClass(meant)
+    return state.strip().lower(), None if meant == OPEN_STATE else TerminalClass(meant)
 
 
 def roll_back_ledger(context: AppContext, principal: Principal, revision: str) -> list[str]:

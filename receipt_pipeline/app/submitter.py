@@ -11,7 +11,6 @@ from receipt_pipeline.app.context import AppContext
 from receipt_pipeline.core.audiences import ROLES_OF_AUDIENCE, Audience
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.failure_points import point
-from receipt_pipeline.core.legacy_jobs import legacy_job_document
 from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.principals import Principal, Role, require
 from receipt_pipeline.core.reasons import STATE_REFUSES
@@ -24,7 +23,12 @@ from receipt_pipeline.intake.submit import submit_paths
 from receipt_pipeline.intake.supersede import supersede_by_job, supersede_by_manifest
 from receipt_pipeline.ledger import status as ledger_status
 from receipt_pipeline.ledger.jobs import cancel
-from receipt_pipeline.ledger.legacy_jobs import IMPORTED_PREFIX, read_import_investigation, read_legacy_job
+from receipt_pipeline.ledger.legacy_jobs import (
+    IMPORTED_PREFIX,
+    legacy_job_document,
+    read_import_investigation,
+    read_legacy_job,
+)
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.submissions import submission_status
 from receipt_pipeline.worker.classify_now import classify_now

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from receipt_pipeline.core.canonical import digest_of_bytes
-from receipt_pipeline.core.errors import InputRefused, KeyConflict, PipelineError
+from receipt_pipeline.core.errors import InputRefused, KeyConflict, PipelineError, fact_text
 from receipt_pipeline.core.items import Decision
-from receipt_pipeline.core.legacy_jobs import LegacyJob, class_of
 from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.principals import Principal
@@ -23,11 +22,24 @@ from receipt_pipeline.core.reasons import (
     IMPORT_UNREADABLE,
 )
 from receipt_pipeline.intake.context import IntakeContext
-from receipt_pipeline.intake.manifest import ROWS_MAX, Fields
+from receipt_pipeline.intake.manifest import (
+    REFUSED_SUFFIXES,
+    ROWS_MAX,
+    Moment,
+    OptionalMoment,
+    OptionalText,
+    PlainText,
+    StrictModel,
+    Text,
+    one_of,
+    text_rule,
+    validated,
+    whole_rule,
+)
 from receipt_pipeline.intake.strict_json import DOCUMENT_SIZE_BYTES_MAX
-from receipt_pipeline.intake.tables import RawRow, TableShape, read_csv, read_parquet
+from receipt_pipeline.intake.tables import RawRow, TableShape, read_csv, read_json_lines
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.legacy_jobs import ImportOutcome, record_legacy_job
+from receipt_pipeline.ledger.legacy_jobs import ImportOutcome, LegacyJob, record_legacy_job
 from receipt_pipeline.ledger.submissions import (
     RowOutcome,
     SubmissionState,
@@ -36,18 +48,35 @@ from receipt_pipeline.ledger.submissions import (
     record_row,
 )
 
-DOOR = "import"
+ENTRY_POINT = "import"
 ROWS_AT_ONCE = 200
 ITEMS_MAX = 2**31 - 1
+STATE_LENGTH_MAX = 60
+OPEN_STATE = "open"
+
+
+class _Row(StrictModel):
+    state: Annotated[str, text_rule(STATE_LENGTH_MAX)]
+    submitted_at: Moment
+    ended_at: OptionalMoment = None
+    decision: Annotated[Decision | None, one_of(Decision), PlainText] = None
+    external_id: Text
+    items: Annotated[int, whole_rule(1, ITEMS_MAX)] = 1
+    caller: Text = ""
+    idempotency_key: OptionalText = None
+
+
 SHAPE = TableShape(
-    known=frozenset(
-        {"external_id", "state", "submitted_at", "ended_at", "items", "caller", "idempotency_key", "decision"}
-    ),
+    known=frozenset(_Row.model_fields),
     required=(("external_id",), ("state",), ("submitted_at",)),
     numbers=frozenset({"items"}),
 )
 # Each row of a file counts under one of these, so that they add up to its rows.
-OUTCOMES = (*(taken.value for taken in ImportOutcome), RowOutcome.CONFLICT.value, RowOutcome.REFUSED.value)
+OUTCOMES = (
+    *(outcome.value for outcome in ImportOutcome),
+    RowOutcome.CONFLICT.value,
+    RowOutcome.REFUSED.value,
+)
 _ROW_OUTCOME = {
     ImportOutcome.IMPORTED: RowOutcome.ACCEPTED,
     ImportOutcome.KNOWN: RowOutcome.JOINED,
@@ -57,7 +86,7 @@ _ROW_OUTCOME = {
 
 @dataclass(frozen=True, slots=True)
 class RowRefusal:
-    """One row that was not taken over, in the words of the rejection list; never its contents."""
+    """One row that was not imported, as a line of the rejection list; never its contents."""
 
     row: int
     external_id: str
@@ -71,7 +100,7 @@ class RowRefusal:
 
 @dataclass(frozen=True, slots=True)
 class ImportAnswer:
-    """What became of every row of one file: imported + known + ended + conflict + refused = rows."""
+    """The outcome of one file: imported + known + ended + conflict + refused = rows."""
 
     submission_id: str
     origin: str
@@ -95,44 +124,50 @@ class ImportAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LegacySystem:
-    """Where the rows come from, and what its own words mean beside those that everybody uses."""
+    """Where rows come from, and the class of each of its states in lower case; None for an open job."""
 
     origin: str
-    meanings: Mapping[str, TerminalClass | None]
+    states: Mapping[str, TerminalClass | None]
 
 
 def import_legacy_jobs(
-    intake: IntakeContext, path: Path, older: LegacySystem, *, principal: Principal
+    intake: IntakeContext, path: Path, system: LegacySystem, *, principal: Principal
 ) -> ImportAnswer:
-    """Take over every row of a CSV or Parquet file; a file that comes again changes nothing.
+    """Import every row of a CSV or JSON lines file; importing the same file again changes nothing.
 
-    Rows are decided some hundreds to a transaction, each with its line among the submission's rows, so
-    that an import that was ended half-way is completed by running it again.
+    Each transaction decides some hundreds of rows, so an interrupted import is completed by running it again.
 
     Raises:
         InputRefused: the file as a whole: IMPORT.UNREADABLE.v1, MANIFEST.* or FIELD.* of its header.
     """
     data = _read(path)
-    read = read_parquet if path.suffix.lower() == ".parquet" else read_csv
-    # A file that is no table, however late that shows, is refused before anything is recorded.
-    rows = list(read(data, ROWS_MAX, SHAPE))
+    # The whole file is read first: a file that is not a table is refused before anything is recorded.
+    rows = list(_rows(path, data))
     with intake.ledger.transaction() as tx:
         submission_id = open_submission(
             tx,
             tenant=principal.tenant,
             caller=principal.caller,
-            door=DOOR,
+            door=ENTRY_POINT,
             label=path.name,
             document_digest=digest_of_bytes(data),
-            facts={"origin": older.origin},
+            facts={"origin": system.origin},
         )
         now = tx.now()
     tally = _Tally()
     for start in range(0, len(rows), ROWS_AT_ONCE):
         batch = enumerate(rows[start : start + ROWS_AT_ONCE], start + 1)
-        judged = [(row_no, _judge(row, older, now=now)) for row_no, row in batch]
-        _take(intake, judged, older, principal=principal, submission_id=submission_id, tally=tally)
-    return _settle(intake, submission_id, older, tally)
+        read = [(row_no, _read_row(row, system, now=now)) for row_no, row in batch]
+        _record(intake, read, system, principal=principal, submission_id=submission_id, tally=tally)
+    return _finish(intake, submission_id, system, tally)
+
+
+def _rows(path: Path, data: bytes) -> Iterator[RawRow]:
+    if path.suffix.lower() in REFUSED_SUFFIXES:
+        raise InputRefused(IMPORT_UNREADABLE, pointer=path.name, allowed=["CSV", "JSON lines"])
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        return read_json_lines(data, ROWS_MAX)
+    return read_csv(data, ROWS_MAX, SHAPE)
 
 
 def _read(path: Path) -> bytes:
@@ -145,60 +180,55 @@ def _read(path: Path) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
-    """One row as it was understood, or why it was not."""
+class _ReadRow:
+    """One row as a legacy job, or why it is refused."""
 
     external_id: str
     job: LegacyJob | None = None
     refusal: InputRefused | None = None
 
 
-def _judge(row: RawRow, older: LegacySystem, *, now: dt.datetime) -> _Judged:
-    told = row.value.get("external_id") if isinstance(row.value, dict) else None
-    external_id = told[:200] if isinstance(told, str) and told.isprintable() else ""
+def _read_row(row: RawRow, system: LegacySystem, *, now: dt.datetime) -> _ReadRow:
+    given = row.value.get("external_id") if isinstance(row.value, dict) else None
+    external_id = given[:200] if isinstance(given, str) and given.isprintable() else ""
     try:
         if row.refusal is not None:
             raise row.refusal
-        return _Judged(external_id, job=_understood(Fields(row.value, row.pointer), older, now=now))
+        job = _legacy_job(validated(_Row, row.value, row.pointer), row.pointer, system, now=now)
+        return _ReadRow(external_id, job=job)
     except InputRefused as refusal:
-        return _Judged(external_id, refusal=refusal)
+        return _ReadRow(external_id, refusal=refusal)
 
 
-def _understood(fields: Fields, older: LegacySystem, *, now: dt.datetime) -> LegacyJob:
+def _legacy_job(row: _Row, pointer: str, system: LegacySystem, *, now: dt.datetime) -> LegacyJob:
     """Return the job of one row. Raises InputRefused with a pointer to the field."""
-    word = fields.required_text("state", length_max=60)
-    try:
-        terminal_class = class_of(word, older.meanings)
-    except KeyError:
-        raise InputRefused(IMPORT_STATE_UNKNOWN, pointer=fields.at("state")) from None
-    submitted_at, ended_at = fields.moment("submitted_at"), fields.moment("ended_at")
-    if submitted_at is None or (ended_at is None and terminal_class is not None):
-        raise InputRefused(FIELD_MISSING, pointer=fields.at("ended_at" if submitted_at else "submitted_at"))
+    state = row.state.lower()
+    if state not in system.states:
+        raise InputRefused(IMPORT_STATE_UNKNOWN, pointer=f"{pointer}/state")
+    terminal_class = system.states[state]
+    submitted_at, ended_at = row.submitted_at, row.ended_at
+    if ended_at is None and terminal_class is not None:
+        raise InputRefused(FIELD_MISSING, pointer=f"{pointer}/ended_at")
     if ended_at is not None and terminal_class is None:
-        raise InputRefused(FIELD_INVALID, pointer=fields.at("ended_at"), expected="no end of an open job")
+        raise InputRefused(FIELD_INVALID, pointer=f"{pointer}/ended_at", expected="no end of an open job")
     if submitted_at > now or (ended_at is not None and not submitted_at <= ended_at <= now):
         expected = "submitted_at <= ended_at <= now"
-        raise InputRefused(FIELD_INVALID, pointer=fields.at("submitted_at"), expected=expected)
-    decision = None
-    if fields.has("decision"):
-        decision = fields.choice("decision", Decision, Decision.REVIEW)
-    job = LegacyJob(
-        external_id=fields.required_text("external_id"),
-        word=word,
+        raise InputRefused(FIELD_INVALID, pointer=f"{pointer}/submitted_at", expected=expected)
+    return LegacyJob(
+        external_id=row.external_id,
+        state_name=row.state,
         terminal_class=terminal_class,
         submitted_at=submitted_at,
         ended_at=ended_at,
-        items_requested=fields.whole_number("items", low=1, high=ITEMS_MAX) or 1,
-        caller=fields.text("caller") or "",
-        idempotency_key=fields.text("idempotency_key"),
-        decision=decision,
+        items_requested=row.items,
+        caller=row.caller,
+        idempotency_key=row.idempotency_key,
+        decision=row.decision,
     )
-    fields.finish()
-    return job
 
 
 class _Tally:
-    """Counts rows by what became of them, and keeps the lines of the rejection list."""
+    """Rows by outcome, and the lines of the rejection list."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -207,22 +237,22 @@ class _Tally:
         self.rejected: list[RowRefusal] = []
 
 
-def _take(
+def _record(
     intake: IntakeContext,
-    judged: Sequence[tuple[int, _Judged]],
-    older: LegacySystem,
+    read: Sequence[tuple[int, _ReadRow]],
+    system: LegacySystem,
     *,
     principal: Principal,
     submission_id: str,
     tally: _Tally,
 ) -> None:
-    """Decide some rows in one transaction; they are counted once it is committed."""
-    decided: list[tuple[int, _Judged, ImportOutcome | PipelineError]] = []
+    """Record some rows in one transaction; they are counted once it is committed."""
+    decided: list[tuple[int, _ReadRow, ImportOutcome | PipelineError]] = []
     with intake.ledger.transaction() as tx:
-        tx.serialise(f"import:{principal.tenant}:{older.origin}")
-        for row_no, row in judged:
+        tx.serialise(f"import:{principal.tenant}:{system.origin}")
+        for row_no, row in read:
             job_id, outcome = _decide(
-                tx, row, tenant=principal.tenant, older=older, actor=principal.caller, limits=intake.limits
+                tx, row, tenant=principal.tenant, system=system, actor=principal.caller, limits=intake.limits
             )
             record_row(
                 tx,
@@ -240,19 +270,19 @@ def _take(
 
 def _decide(
     tx: LedgerTransaction,
-    row: _Judged,
+    row: _ReadRow,
     *,
     tenant: str,
-    older: LegacySystem,
+    system: LegacySystem,
     actor: str,
     limits: Limits,
 ) -> tuple[str | None, ImportOutcome | PipelineError]:
-    """Return the id of the record that the row is about, and what became of the row."""
+    """Return the id of the record that the row is about, and the outcome of the row."""
     if row.job is None:
         assert row.refusal is not None
         return None, row.refusal
     try:
-        return record_legacy_job(tx, row.job, tenant=tenant, origin=older.origin, actor=actor, limits=limits)
+        return record_legacy_job(tx, row.job, tenant=tenant, origin=system.origin, actor=actor, limits=limits)
     except KeyConflict as conflict:
         return str(conflict.facts["job_id"]), conflict
 
@@ -261,7 +291,7 @@ def _refused_as(error: PipelineError) -> RowOutcome:
     return RowOutcome.CONFLICT if isinstance(error, KeyConflict) else RowOutcome.REFUSED
 
 
-def _count(tally: _Tally, row_no: int, row: _Judged, outcome: ImportOutcome | PipelineError) -> None:
+def _count(tally: _Tally, row_no: int, row: _ReadRow, outcome: ImportOutcome | PipelineError) -> None:
     tally.rows += 1
     if isinstance(outcome, ImportOutcome):
         tally.counts[outcome.value] += 1
@@ -271,7 +301,7 @@ def _count(tally: _Tally, row_no: int, row: _Judged, outcome: ImportOutcome | Pi
     refused_as = _refused_as(outcome).value
     tally.counts[refused_as] += 1
     reason = outcome.reason
-    facts = "; ".join(f"{name}={value}" for name, value in sorted(outcome.facts.items()))
+    facts = "; ".join(f"{name}: {fact_text(value)}" for name, value in sorted(outcome.facts.items()))
     tally.rejected.append(
         RowRefusal(
             row=row_no,
@@ -286,7 +316,7 @@ def _count(tally: _Tally, row_no: int, row: _Judged, outcome: ImportOutcome | Pi
     )
 
 
-def _settle(intake: IntakeContext, submission_id: str, older: LegacySystem, tally: _Tally) -> ImportAnswer:
+def _finish(intake: IntakeContext, submission_id: str, system: LegacySystem, tally: _Tally) -> ImportAnswer:
     counts = {name: tally.counts[name] for name in OUTCOMES}
     assert sum(counts.values()) == tally.rows, "every row counts once"
     state = SubmissionState.ACCEPTED if counts["imported"] else SubmissionState.JOINED
@@ -296,7 +326,7 @@ def _settle(intake: IntakeContext, submission_id: str, older: LegacySystem, tall
         finish_submission(tx, submission_id, state=state, rows_total=tally.rows)
     return ImportAnswer(
         submission_id=submission_id,
-        origin=older.origin,
+        origin=system.origin,
         rows=tally.rows,
         counts=counts,
         classes=dict(sorted(tally.classes.items())),

@@ -1,13 +1,16 @@
-"""Manifests of both contracts, read and checked."""
+"""Manifests of both contracts as strict models; a refusal names its place as a JSON pointer."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from receipt_pipeline.core.effects import EffectDemand
 from receipt_pipeline.core.errors import InputRefused
@@ -18,7 +21,10 @@ from receipt_pipeline.core.reasons import (
     FIELD_UNKNOWN,
     ITEM_DUPLICATE,
     ITEMS_EMPTY,
+    MANIFEST_ENCODING,
     MANIFEST_TOO_LARGE,
+    REASONS,
+    Reason,
 )
 from receipt_pipeline.core.request import (
     BATCH_CONTRACT,
@@ -30,145 +36,241 @@ from receipt_pipeline.core.request import (
     LimitsRequest,
 )
 from receipt_pipeline.intake.strict_json import decode_text, parse_strict, part
-from receipt_pipeline.intake.tables import RawRow, read_csv, read_json_lines, read_parquet
+from receipt_pipeline.intake.tables import RawRow, read_csv, read_json_lines
 
 TEXT_LENGTH_MAX = 200
+URI_LENGTH_MAX = 1_000
 YEAR_MIN, YEAR_MAX = 2000, 2200
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)")
-
-Choice = TypeVar("Choice", bound=StrEnum)
-
-
-class Fields:
-    """One object of a document on its way into a record.
-
-    Every reader takes its field away, so that `finish` can name what the contract does not know.
-    """
-
-    def __init__(self, value: object, pointer: str = "") -> None:
-        if not isinstance(value, dict):
-            raise InputRefused(FIELD_INVALID, pointer=pointer, expected="object")
-        self._left: dict[str, Any] = dict(value)
-        self.pointer = pointer
-
-    def has(self, name: str) -> bool:
-        """Tell whether the field is given."""
-        return name in self._left
-
-    def take(self, name: str) -> Any:
-        """Take a field's value as it is. Raises FIELD.MISSING.v1 when there is none."""
-        if name not in self._left:
-            raise InputRefused(FIELD_MISSING, pointer=self.at(name))
-        return self._left.pop(name)
-
-    def ignore(self, name: str) -> None:
-        """Let a field pass that is for people only; it is kept nowhere."""
-        self._left.pop(name, None)
-
-    def at(self, name: str) -> str:
-        """Return the JSON pointer of a field."""
-        return self.pointer + part(name)
-
-    def required_text(
-        self, name: str, *, length_max: int = TEXT_LENGTH_MAX, form: re.Pattern[str] | None = None
-    ) -> str:
-        """Take a text: not empty, printable, without white space at its ends."""
-        value = self.take(name)
-        if not isinstance(value, str):
-            raise InputRefused(FIELD_INVALID, pointer=self.at(name), expected="text")
-        if len(value) > length_max:
-            raise InputRefused(FIELD_INVALID, pointer=self.at(name), length_max=length_max)
-        # isprintable also refuses line ends, zeros and lone surrogates, which a database cannot hold.
-        if not value or value != value.strip() or not value.isprintable():
-            raise InputRefused(FIELD_INVALID, pointer=self.at(name), expected="printable text")
-        if form is not None and form.fullmatch(value) is None:
-            raise InputRefused(FIELD_INVALID, pointer=self.at(name), expected=form.pattern)
-        return value
-
-    def text(
-        self, name: str, *, length_max: int = TEXT_LENGTH_MAX, form: re.Pattern[str] | None = None
-    ) -> str | None:
-        """Take a text, None when it is not given."""
-        if name not in self._left:
-            return None
-        return self.required_text(name, length_max=length_max, form=form)
-
-    def whole_number(self, name: str, *, low: int, high: int) -> int | None:
-        """Take a whole number within its range, None when it is not given."""
-        if name not in self._left:
-            return None
-        value = self._left.pop(name)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InputRefused(FIELD_INVALID, pointer=self.at(name), expected="whole number")
-        if not low <= value <= high:
-            raise InputRefused(FIELD_INVALID, pointer=self.at(name), low=low, high=high)
-        return value
-
-    def moment(self, name: str) -> dt.datetime | None:
-        """Take an ISO 8601 time with its zone as an aware UTC time, None when it is not given."""
-        value = self.text(name)
-        if value is None:
-            return None
-        try:
-            found = dt.datetime.fromisoformat(value) if _MOMENT.fullmatch(value) else None
-            moment = found.astimezone(dt.UTC) if found else None
-        except (ValueError, OverflowError):
-            moment = None
-        if moment is None or not YEAR_MIN <= moment.year <= YEAR_MAX:
-            expected = "ISO 8601 time with zone"
-            raise InputRefused(FIELD_INVALID, pointer=self.at(name), expected=expected)
-        return moment
-
-    def choice(self, name: str, choices: type[Choice], default: Choice) -> Choice:
-        """Take one of the named values, the default when it is not given."""
-        value = self.text(name)
-        if value is None:
-            return default
-        try:
-            return choices(value)
-        except ValueError:
-            expected = [choice.value for choice in choices]
-            raise InputRefused(FIELD_INVALID, pointer=self.at(name), expected=expected) from None
-
-    def section(self, name: str) -> Fields:
-        """Take a nested object, an empty one when it is not given."""
-        return Fields(self._left.pop(name, {}), self.at(name))
-
-    def finish(self) -> None:
-        """Refuse what no reader took. Raises FIELD.UNKNOWN.v1 with the first such field."""
-        if self._left:
-            raise InputRefused(FIELD_UNKNOWN, pointer=self.at(min(self._left)))
-
-
-def renamed(value: object, names: Mapping[str, str], pointer: str) -> object:
-    """Return an object with short field names written out; giving both names is refused."""
-    if not isinstance(value, dict):
-        return value
-    given = dict(value)
-    for short, name in names.items():
-        if short not in given:
-            continue
-        if name in given:
-            raise InputRefused(FIELD_INVALID, pointer=pointer + part(short), same_as=name)
-        given[name] = given.pop(short)
-    return given
-
-
 ITEMS_MAX = 20_000
 ROWS_MAX = 100_000
-URI_LENGTH_MAX = 1_000
 SIZE_BYTES_MAX = 2**31 - 1
 YEAR_S = 31_536_000
 SHA256_FORM = re.compile(r"[0-9a-f]{64}")
 MEDIA_TYPE_FORM = re.compile(r"[a-z]+/[a-z0-9.+-]+")
 ROW_SHORT_NAMES = {"key": "idempotency_key", "file": "uri", "bytes": "size_bytes"}
-SHARED_FIELDS = ("operation_class", "release", "reconciliation_cutoff", "limits", "effects")
-MANIFEST_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson", ".csv", ".parquet"})
-# These formats have no end that a reader could miss, so a half-written one looks whole.
-OPEN_ENDED_SUFFIXES = MANIFEST_SUFFIXES - {".json"}
+# These formats have no end that a reader could miss, so an incomplete one looks complete.
+OPEN_ENDED_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv"})
+REFUSED_SUFFIXES = frozenset({".parquet"})
+MANIFEST_SUFFIXES = OPEN_ENDED_SUFFIXES | REFUSED_SUFFIXES | {".json"}
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)")
 
 # Returns the bytes of a list of items that a job refers to, by uri and sha256.
 ListLoader = Callable[[str, str, str], bytes]
+Model = TypeVar("Model", bound=BaseModel)
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def flaw(reason: Reason, **facts: Any) -> PydanticCustomError:
+    """Return the error by which a validator refuses its value with a reason and facts."""
+    return PydanticCustomError(reason.code, "{code}", {"code": reason.code, "facts": facts})
+
+
+def text_rule(length_max: int = TEXT_LENGTH_MAX, form: tuple[re.Pattern[str], str] | None = None) -> Any:
+    """Return the rule of a text: not empty, printable, no white space at its ends, of the named form."""
+
+    def check(value: object) -> str:
+        if not isinstance(value, str):
+            raise flaw(FIELD_INVALID, expected="text")
+        if len(value) > length_max:
+            raise flaw(FIELD_INVALID, length_max=length_max)
+        # isprintable also refuses line ends, zeros and lone surrogates, which a database cannot hold.
+        if not value or value != value.strip() or not value.isprintable():
+            raise flaw(FIELD_INVALID, expected="printable text")
+        if form is not None and form[0].fullmatch(value) is None:
+            raise flaw(FIELD_INVALID, expected=form[1])
+        return value
+
+    return BeforeValidator(check)
+
+
+def whole_rule(low: int, high: int) -> Any:
+    """Return the rule of a whole number within its range."""
+
+    def check(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise flaw(FIELD_INVALID, expected="whole number")
+        if not low <= value <= high:
+            raise flaw(FIELD_INVALID, low=low, high=high)
+        return value
+
+    return BeforeValidator(check)
+
+
+def one_of(choices: type[Choice]) -> Any:
+    """Return the rule of a text that names a member of an enumeration."""
+
+    def check(value: str) -> Choice:
+        try:
+            return choices(value)
+        except ValueError:
+            raise flaw(FIELD_INVALID, expected=[choice.value for choice in choices]) from None
+
+    return BeforeValidator(check)
+
+
+def _moment(value: str) -> dt.datetime:
+    """Return an ISO 8601 time with its zone as an aware UTC time."""
+    try:
+        found = dt.datetime.fromisoformat(value) if _MOMENT.fullmatch(value) else None
+        moment = found.astimezone(dt.UTC) if found else None
+    except (ValueError, OverflowError):
+        moment = None
+    if moment is None or not YEAR_MIN <= moment.year <= YEAR_MAX:
+        raise flaw(FIELD_INVALID, expected="ISO 8601 time with zone")
+    return moment
+
+
+def _only_class(value: str) -> str:
+    if value != OPERATION_CLASS:
+        raise flaw(FIELD_INVALID, expected=OPERATION_CLASS)
+    return value
+
+
+def _row_contract(value: object) -> object:
+    if value != BATCH_CONTRACT:
+        raise flaw(CONTRACT_UNKNOWN)
+    return value
+
+
+# Rules run from right to left: the last one sees the value as it was parsed, and refuses `null`.
+PlainText = text_rule()
+Text = Annotated[str, PlainText]
+OptionalText = Annotated[str | None, PlainText]
+Moment = Annotated[dt.datetime, BeforeValidator(_moment), PlainText]
+OptionalMoment = Annotated[dt.datetime | None, BeforeValidator(_moment), PlainText]
+Uri = Annotated[str, text_rule(URI_LENGTH_MAX)]
+Sha256 = Annotated[str, text_rule(form=(SHA256_FORM, "64 hex digits in lower case"))]
+MediaType = Annotated[str | None, text_rule(form=(MEDIA_TYPE_FORM, "a media type, such as image/jpeg"))]
+Demand = Annotated[EffectDemand, one_of(EffectDemand), PlainText]
+Seconds = Annotated[int | None, whole_rule(1, YEAR_S)]
+Size = Annotated[int | None, whole_rule(0, SIZE_BYTES_MAX)]
+
+
+class StrictModel(BaseModel):
+    """An object of a document: every field is known, typed and given once."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class _Limits(StrictModel):
+    max_queue_age_s: Seconds = None
+    processing_timeout_s: Seconds = None
+    result_retention_s: Annotated[int | None, whole_rule(1, 10 * YEAR_S)] = None
+    max_attempts: Annotated[int | None, whole_rule(1, 20)] = None
+
+
+class _Effects(StrictModel):
+    notification: Demand = EffectDemand.BEST_EFFORT
+    review_tasks: Demand = EffectDemand.REQUIRED
+
+
+class _Item(StrictModel):
+    item_id: Text
+    uri: Uri
+    sha256: Sha256
+    size_bytes: Size = None
+    media_type: MediaType = None
+
+    def request(self) -> ItemRequest:
+        return ItemRequest(
+            item_id=self.item_id,
+            uri=self.uri,
+            sha256=self.sha256,
+            size_bytes=self.size_bytes,
+            media_type=self.media_type,
+            id_explicit=True,
+        )
+
+
+class _ItemsReference(StrictModel):
+    uri: Uri
+    sha256: Sha256
+
+
+class _Options(StrictModel):
+    """What both contracts share."""
+
+    operation_class: Annotated[str, AfterValidator(_only_class), PlainText] = OPERATION_CLASS
+    release: Text = DEFAULT_RELEASE
+    reconciliation_cutoff: OptionalMoment = None
+    limits: _Limits = _Limits()
+    effects: _Effects = _Effects()
+    note: Any = None
+
+    def request(self, contract: str, key: str, items: tuple[ItemRequest, ...]) -> JobRequest:
+        return JobRequest(
+            contract=contract,
+            idempotency_key=key,
+            items=items,
+            operation_class=self.operation_class,
+            release=self.release,
+            reconciliation_cutoff=self.reconciliation_cutoff,
+            limits=LimitsRequest(**self.limits.model_dump()),
+            notification=self.effects.notification,
+            review_tasks=self.effects.review_tasks,
+        )
+
+
+def _bounded_rows(value: object) -> object:
+    if not isinstance(value, list):
+        raise flaw(FIELD_INVALID, expected="list")
+    if not value:
+        raise flaw(ITEMS_EMPTY)
+    if len(value) > ROWS_MAX:
+        raise flaw(MANIFEST_TOO_LARGE, rows=len(value), rows_max=ROWS_MAX)
+    return value
+
+
+def _bounded_items(value: object) -> object:
+    if not isinstance(value, list):
+        raise flaw(FIELD_INVALID, expected="list")
+    if not value:
+        raise flaw(ITEMS_EMPTY)
+    if len(value) > ITEMS_MAX:
+        raise flaw(MANIFEST_TOO_LARGE, items=len(value), items_max=ITEMS_MAX)
+    return value
+
+
+def _distinct(items: list[_Item]) -> list[_Item]:
+    first: dict[str, int] = {}
+    for at, item in enumerate(items):
+        if first.setdefault(item.item_id, at) != at:
+            raise flaw(ITEM_DUPLICATE, at=at, first=first[item.item_id])
+    return items
+
+
+# The fields of these come before the options, because the first flaw in this order is the one reported.
+class _JobFields(StrictModel):
+    contract: Any
+    idempotency_key: Text
+    items: Annotated[list[_Item], BeforeValidator(_bounded_items), AfterValidator(_distinct)]
+
+
+class _Job(_Options, _JobFields):
+    pass
+
+
+class _BatchFields(StrictModel):
+    contract: Any
+    rows: Annotated[list[Any], BeforeValidator(_bounded_rows)]
+
+
+class _Batch(_Options, _BatchFields):
+    pass
+
+
+class _RowFields(StrictModel):
+    contract: Annotated[Any, BeforeValidator(_row_contract)] = BATCH_CONTRACT
+    idempotency_key: Text
+    item_id: OptionalText = None
+    uri: Uri
+    sha256: Sha256
+    size_bytes: Size = None
+    media_type: MediaType = None
+
+
+class _Row(_Options, _RowFields):
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,179 +285,174 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A parsed batch: every row stands for itself."""
+    """A parsed batch: every row is accepted or refused on its own."""
 
     rows: tuple[BatchRow, ...]
 
 
 def parse_document(data: bytes, *, suffix: str, load_list: ListLoader) -> JobRequest | Batch:
-    """Parse a whole document by the suffix of its format.
+    """Parse a document by the suffix of its format.
 
     Raises:
         InputRefused: the document is refused as a whole; a bad row refuses only itself.
     """
+    if suffix in REFUSED_SUFFIXES:
+        raise InputRefused(MANIFEST_ENCODING, format=suffix, allowed=["JSON", "JSON lines", "CSV"])
     if suffix in OPEN_ENDED_SUFFIXES:
-        read = {".csv": read_csv, ".parquet": read_parquet}.get(suffix, read_json_lines)
-        return _batch(read(data, ROWS_MAX), shared={})
+        read = read_csv if suffix == ".csv" else read_json_lines
+        return _batch(read(data, ROWS_MAX), shared=_Options())
     value = parse_strict(decode_text(data))
-    contract = contract_of(value)
-    if contract == JOB_CONTRACT:
-        return parse_job(value, load_list=load_list)
-    return parse_batch(value)
-
-
-def contract_of(value: object) -> str:
-    """Return which contract a document follows. Raises CONTRACT.UNKNOWN.v1 or FIELD.MISSING.v1."""
     if not isinstance(value, dict):
         raise InputRefused(FIELD_INVALID, expected="object")
     if "contract" not in value:
         raise InputRefused(FIELD_MISSING, pointer="/contract")
-    if value["contract"] not in (JOB_CONTRACT, BATCH_CONTRACT):
-        raise InputRefused(CONTRACT_UNKNOWN, pointer="/contract")
-    return str(value["contract"])
+    if value["contract"] == JOB_CONTRACT:
+        return parse_job(value, load_list=load_list)
+    if value["contract"] == BATCH_CONTRACT:
+        return _parse_batch(value)
+    raise InputRefused(CONTRACT_UNKNOWN, pointer="/contract")
 
 
-def parse_job(value: object, *, load_list: ListLoader) -> JobRequest:
-    """Parse one `receipt-job/v1` document."""
-    fields = Fields(value)
-    fields.take("contract")
-    key = fields.required_text("idempotency_key")
-    items = _items(fields, load_list)
-    request = _request(fields, JOB_CONTRACT, key, items)
-    fields.ignore("note")
-    fields.finish()
-    return request
+def parse_job(value: dict[str, Any], *, load_list: ListLoader) -> JobRequest:
+    """Parse one `receipt-job/v1` document, and the list of items where it only refers to one."""
+    renamed = {}
+    if "items_ref" in value:
+        value, renamed = _with_items(value, load_list), {"items": "items_ref"}
+    job = validated(_Job, value, renamed=renamed)
+    return job.request(JOB_CONTRACT, job.idempotency_key, tuple(item.request() for item in job.items))
 
 
-def parse_batch(value: object) -> Batch:
-    """Parse one `receipt-batch/v1` document; what stands beside `rows` holds for every row."""
-    fields = Fields(value)
-    fields.take("contract")
-    rows = fields.take("rows")
-    if not isinstance(rows, list):
-        raise InputRefused(FIELD_INVALID, pointer="/rows", expected="list")
-    shared = {name: fields.take(name) for name in SHARED_FIELDS if fields.has(name)}
-    fields.ignore("note")
-    fields.finish()
-    # What all rows share is judged once, so that its flaw is named where it stands.
-    _request(Fields(shared), BATCH_CONTRACT, "shared", ())
-    if len(rows) > ROWS_MAX:
-        raise InputRefused(MANIFEST_TOO_LARGE, pointer="/rows", rows=len(rows), rows_max=ROWS_MAX)
-    return _batch((RawRow(f"/rows/{at}", row) for at, row in enumerate(rows)), shared=shared)
+def _with_items(value: dict[str, Any], load_list: ListLoader) -> dict[str, Any]:
+    """Return the document with the items that `items_ref` names by uri and digest."""
+    pointer = "/items_ref"
+    if "items" in value:
+        raise InputRefused(FIELD_INVALID, pointer=pointer, same_as="items")
+    given = dict(value)
+    reference = validated(_ItemsReference, given.pop("items_ref"), pointer)
+    listed = decode_text(load_list(reference.uri, reference.sha256, pointer))
+    return given | {"items": parse_strict(listed, pointer=pointer)}
 
 
-def _batch(raw_rows: Iterable[RawRow], *, shared: dict[str, Any]) -> Batch:
+def _parse_batch(value: dict[str, Any]) -> Batch:
+    """Parse one `receipt-batch/v1` document; the options next to `rows` hold for every row."""
+    shared = validated(_Batch, value)
+    return _batch((RawRow(f"/rows/{at}", row) for at, row in enumerate(shared.rows)), shared=shared)
+
+
+def _batch(raw_rows: Iterable[RawRow], *, shared: _Options) -> Batch:
     rows = tuple(_row(row_no, raw, shared) for row_no, raw in enumerate(raw_rows, 1))
     if not rows:
         raise InputRefused(ITEMS_EMPTY, pointer="/rows")
     return Batch(rows)
 
 
-def _row(row_no: int, raw: RawRow, shared: dict[str, Any]) -> BatchRow:
+def _row(row_no: int, raw: RawRow, shared: _Options) -> BatchRow:
     """Parse one row; a flaw refuses this row, with its number and line."""
     key = ""
     try:
         if raw.refusal is not None:
             raise raw.refusal
-        fields = Fields(renamed(raw.value, ROW_SHORT_NAMES, raw.pointer), raw.pointer)
-        if fields.has("contract") and fields.take("contract") != BATCH_CONTRACT:
-            raise InputRefused(CONTRACT_UNKNOWN, pointer=fields.at("contract"))
-        key = fields.required_text("idempotency_key")
-        item = _item(fields, default_id=key)
-        own = {name: fields.take(name) for name in SHARED_FIELDS if fields.has(name)}
-        fields.ignore("note")
-        fields.finish()
-        options = Fields(shared | own, raw.pointer)
-        return BatchRow(row_no, key, _request(options, BATCH_CONTRACT, key, (item,)))
+        value = _long_names(raw.value, raw.pointer)
+        key = _readable_key(value)
+        row = validated(_Row, value, raw.pointer)
+        # What a row says itself replaces what the batch says, field by field.
+        own = {name: getattr(row, name) for name in row.model_fields_set & _Options.model_fields.keys()}
+        options = shared.model_copy(update=own)
+        item = _Item.model_construct(
+            item_id=row.item_id or key,
+            uri=row.uri,
+            sha256=row.sha256,
+            size_bytes=row.size_bytes,
+            media_type=row.media_type,
+        )
+        return BatchRow(row_no, key, options.request(BATCH_CONTRACT, key, (item.request(),)))
     except InputRefused as refusal:
         line = {} if raw.line is None else {"line": raw.line}
         facts = {"row": row_no} | line | dict(refusal.facts)
         return BatchRow(row_no, key, None, InputRefused(refusal.reason, pointer=refusal.pointer, **facts))
 
 
-def _request(fields: Fields, contract: str, key: str, items: tuple[ItemRequest, ...]) -> JobRequest:
-    """Read the options that both contracts share."""
-    operation_class = fields.text("operation_class") or OPERATION_CLASS
-    if operation_class != OPERATION_CLASS:
-        pointer = fields.at("operation_class")
-        raise InputRefused(FIELD_INVALID, pointer=pointer, expected=OPERATION_CLASS)
-    effects = fields.section("effects")
-    request = JobRequest(
-        contract=contract,
-        idempotency_key=key,
-        items=items,
-        operation_class=operation_class,
-        release=fields.text("release") or DEFAULT_RELEASE,
-        reconciliation_cutoff=fields.moment("reconciliation_cutoff"),
-        limits=_limits(fields.section("limits")),
-        notification=effects.choice("notification", EffectDemand, EffectDemand.BEST_EFFORT),
-        review_tasks=effects.choice("review_tasks", EffectDemand, EffectDemand.REQUIRED),
-    )
-    effects.finish()
-    return request
+def _long_names(value: object, pointer: str) -> object:
+    """Return a row with its short field names written out; giving both names is refused."""
+    if not isinstance(value, dict):
+        return value
+    for short, name in ROW_SHORT_NAMES.items():
+        if short in value and name in value:
+            raise InputRefused(FIELD_INVALID, pointer=pointer + part(short), same_as=name)
+    return {ROW_SHORT_NAMES.get(name, name): entry for name, entry in value.items()}
 
 
-def _limits(fields: Fields) -> LimitsRequest:
-    limits = LimitsRequest(
-        max_queue_age_s=fields.whole_number("max_queue_age_s", low=1, high=YEAR_S),
-        processing_timeout_s=fields.whole_number("processing_timeout_s", low=1, high=YEAR_S),
-        result_retention_s=fields.whole_number("result_retention_s", low=1, high=10 * YEAR_S),
-        max_attempts=fields.whole_number("max_attempts", low=1, high=20),
-    )
-    fields.finish()
-    return limits
+def _readable_key(value: object) -> str:
+    """Return the key of a row that may be refused, "" when the key itself is invalid."""
+    if not isinstance(value, dict) or value.get("contract", BATCH_CONTRACT) != BATCH_CONTRACT:
+        return ""
+    try:
+        return _KEY.validate_python(value.get("idempotency_key"))
+    except ValidationError:
+        return ""
 
 
-def _items(fields: Fields, load_list: ListLoader) -> tuple[ItemRequest, ...]:
-    """Read `items`, or the list that `items_ref` names by uri and digest."""
-    pointer = fields.at("items")
-    if fields.has("items_ref"):
-        if fields.has("items"):
-            raise InputRefused(FIELD_INVALID, pointer=fields.at("items_ref"), same_as="items")
-        reference = fields.section("items_ref")
-        uri = reference.required_text("uri", length_max=URI_LENGTH_MAX)
-        sha256 = reference.required_text("sha256", form=SHA256_FORM)
-        reference.finish()
-        pointer = reference.pointer
-        listed = parse_strict(decode_text(load_list(uri, sha256, pointer)), pointer=pointer)
-    else:
-        listed = fields.take("items")
-    if not isinstance(listed, list):
-        raise InputRefused(FIELD_INVALID, pointer=pointer, expected="list")
-    if not listed:
-        raise InputRefused(ITEMS_EMPTY, pointer=pointer)
-    if len(listed) > ITEMS_MAX:
-        raise InputRefused(MANIFEST_TOO_LARGE, pointer=pointer, items=len(listed), items_max=ITEMS_MAX)
-    return _distinct([_whole_item(value, pointer + part(at)) for at, value in enumerate(listed)], pointer)
+def checked_key(key: str) -> str:
+    """Return an idempotency key that was given apart from a manifest. Raises FIELD.INVALID.v1."""
+    try:
+        return _KEY.validate_python(key)
+    except ValidationError as error:
+        raise _refusal(error, key, pointer="/idempotency_key", renamed={}) from None
 
 
-def _distinct(items: list[ItemRequest], pointer: str) -> tuple[ItemRequest, ...]:
-    first: dict[str, int] = {}
-    for at, item in enumerate(items):
-        if first.setdefault(item.item_id, at) != at:
-            raise InputRefused(
-                ITEM_DUPLICATE, pointer=f"{pointer}/{at}/item_id", first=f"{pointer}/{first[item.item_id]}"
-            )
-    return tuple(items)
+_KEY: TypeAdapter[str] = TypeAdapter(Text)
 
 
-def _whole_item(value: object, pointer: str) -> ItemRequest:
-    fields = Fields(value, pointer)
-    item = _item(fields)
-    fields.finish()
-    return item
+def validated(
+    model: type[Model], value: object, pointer: str = "", *, renamed: Mapping[str, str] | None = None
+) -> Model:
+    """Return a parsed value as its model.
+
+    Args:
+        pointer: of the value in its document.
+        renamed: fields of the model that have another name in the document.
+    Raises:
+        InputRefused: FIELD.* or the code that a rule named, at the first flaw in the order of the fields.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _refusal(error, value, pointer=pointer, renamed=renamed or {}) from None
 
 
-def _item(fields: Fields, *, default_id: str | None = None) -> ItemRequest:
-    if default_id is not None and not fields.has("item_id"):
-        item_id = default_id
-    else:
-        item_id = fields.required_text("item_id")
-    return ItemRequest(
-        item_id=item_id,
-        uri=fields.required_text("uri", length_max=URI_LENGTH_MAX),
-        sha256=fields.required_text("sha256", form=SHA256_FORM),
-        size_bytes=fields.whole_number("size_bytes", low=0, high=SIZE_BYTES_MAX),
-        media_type=fields.text("media_type", form=MEDIA_TYPE_FORM),
-        id_explicit=True,
-    )
+def _refusal(
+    error: ValidationError, value: object, *, pointer: str, renamed: Mapping[str, str]
+) -> InputRefused:
+    """Return the refusal of the first flaw."""
+    errors = error.errors(include_url=False, include_input=False)
+    first, steps = errors[0], list(errors[0]["loc"])
+    if first["type"] in _UNKNOWN:
+        level = steps[:-1] if first["type"] == "extra_forbidden" else steps
+        steps = [*level, _first_unknown(errors, value, level)]
+    if steps:
+        steps[0] = renamed.get(str(steps[0]), steps[0])
+    place = pointer + "".join(map(part, steps))
+    context = first.get("ctx", {})
+    if "code" not in context:
+        facts = {"expected": _EXPECTED[first["type"]]} if first["type"] in _EXPECTED else {}
+        return InputRefused(_REASONS.get(first["type"], FIELD_INVALID), pointer=place, **facts)
+    facts = dict(context["facts"])
+    if context["code"] == ITEM_DUPLICATE.code:
+        place, facts = f"{place}/{facts['at']}/item_id", {"first": f"{place}/{facts['first']}"}
+    return InputRefused(REASONS[context["code"]], pointer=place, **facts)
+
+
+def _first_unknown(errors: Sequence[ErrorDetails], value: object, level: list[int | str]) -> str:
+    """Return the alphabetically first unknown field of one object."""
+    names = [str(error["loc"][-1]) for error in errors if error["loc"] and list(error["loc"][:-1]) == level]
+    found: Any = value
+    for step in level:
+        found = found[step]
+    # The library refuses an object with a name that is not valid Unicode, and does not say which.
+    unreadable = [name for name in found if name.encode("utf-8", "replace").decode() != name]
+    return str(min(unreadable or names))
+
+
+_UNKNOWN = ("extra_forbidden", "string_unicode")
+_REASONS = dict.fromkeys(_UNKNOWN, FIELD_UNKNOWN) | {"missing": FIELD_MISSING}
+_EXPECTED = {"model_type": "object", "list_type": "list", "dict_type": "object"}

@@ -16,7 +16,7 @@ from receipt_pipeline.core.reasons import FIELD_INVALID, ITEMS_EMPTY, SCAN_MISSI
 from receipt_pipeline.core.request import DEFAULT_RELEASE, JOB_CONTRACT, ItemRequest, JobRequest
 from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.inbox.listing import is_temporary
-from receipt_pipeline.intake.manifest import MANIFEST_SUFFIXES, Fields, parse_document
+from receipt_pipeline.intake.manifest import MANIFEST_SUFFIXES, checked_key, parse_document
 from receipt_pipeline.intake.scans import (
     FolderScans,
     ScanSource,
@@ -68,7 +68,7 @@ def submit_paths(
     if key is not None and (new or len(whole) + bool(scans) != 1):
         raise InputRefused(FIELD_INVALID, pointer="--key", expected="one job, and not --new")
     if key is not None:
-        Fields({"idempotency_key": key}).required_text("idempotency_key")
+        checked_key(key)
     wish = _Wish(principal, key, new, release)
     answers = [_submit_whole(intake, path, wish) for path in whole]
     if scans:

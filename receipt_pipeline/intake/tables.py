@@ -1,17 +1,13 @@
-"""CSV, JSON lines and Parquet tables of rows."""
+"""CSV and JSON lines as rows; errors name the line."""
 
 from __future__ import annotations
 
 import csv
-import datetime as dt
 import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.reasons import (
@@ -19,15 +15,9 @@ from receipt_pipeline.core.reasons import (
     FIELD_MISSING,
     FIELD_UNKNOWN,
     MANIFEST_DUPLICATE_KEY,
-    MANIFEST_ENCODING,
     MANIFEST_TOO_LARGE,
 )
-from receipt_pipeline.intake.strict_json import (
-    DOCUMENT_SIZE_BYTES_MAX,
-    decode_text,
-    parse_strict,
-    part,
-)
+from receipt_pipeline.intake.strict_json import decode_text, parse_strict, part
 
 DELIMITERS = (",", ";", "\t")
 LIMIT_COLUMNS = ("max_queue_age_s", "processing_timeout_s", "result_retention_s", "max_attempts")
@@ -44,7 +34,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,15}")
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """Which columns a table may have, of which it must have one each, and whose cells are whole numbers."""
+    """Known columns, required ones (one of each group), and those with whole numbers."""
 
     known: frozenset[str]
     required: tuple[tuple[str, ...], ...]
@@ -56,7 +46,7 @@ BATCH_SHAPE = TableShape(COLUMNS, REQUIRED_COLUMNS, NUMBER_COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """One row before it is judged: its value, where it stands, or why it cannot be read."""
+    """One row before validation: its value and place, or why it cannot be read."""
 
     pointer: str
     value: Any
@@ -65,7 +55,7 @@ class RawRow:
 
 
 def read_json_lines(data: bytes, rows_max: int) -> Iterator[RawRow]:
-    """Yield one row per line that is not blank; a line that is no JSON refuses only itself."""
+    """Yield one row per line that is not blank; a line that is not JSON refuses only itself."""
     lines = decode_text(data).split("\n")
     for at, (line, text) in enumerate((line, text) for line, text in enumerate(lines, 1) if text.strip()):
         _bounded(at + 1, rows_max)
@@ -77,10 +67,10 @@ def read_json_lines(data: bytes, rows_max: int) -> Iterator[RawRow]:
 
 
 def read_csv(data: bytes, rows_max: int, shape: TableShape = BATCH_SHAPE) -> Iterator[RawRow]:
-    """Yield the rows of a CSV with a header; a byte-order mark, CRLF and `;` or tab are understood.
+    """Yield the rows of a CSV with a header; byte-order mark, CRLF, and `;` or tab are supported.
 
     Raises:
-        InputRefused: for a header that lacks, repeats or invents a column, or text that is no CSV.
+        InputRefused: for a header with missing, repeated or unknown columns, or text that is not CSV.
     """
     text = decode_text(data)
     header_text = text.split("\n", 1)[0]
@@ -98,26 +88,6 @@ def read_csv(data: bytes, rows_max: int, shape: TableShape = BATCH_SHAPE) -> Ite
             at += 1
     except csv.Error as error:
         raise InputRefused(FIELD_INVALID, pointer="/rows", line=reader.line_num, expected="CSV") from error
-
-
-def read_parquet(data: bytes, rows_max: int, shape: TableShape = BATCH_SHAPE) -> Iterator[RawRow]:
-    """Yield the rows of a Parquet table; sizes are checked before anything is decompressed."""
-    try:
-        table_file = pq.ParquetFile(io.BytesIO(data))
-        groups = [table_file.metadata.row_group(at) for at in range(table_file.num_row_groups)]
-        size_bytes = sum(group.total_byte_size for group in groups)
-        _bounded(table_file.metadata.num_rows, rows_max)
-        if size_bytes > DOCUMENT_SIZE_BYTES_MAX:
-            raise InputRefused(
-                MANIFEST_TOO_LARGE, size_bytes=size_bytes, size_bytes_max=DOCUMENT_SIZE_BYTES_MAX
-            )
-        _check_header(list(table_file.schema_arrow.names), shape)
-        rows = table_file.read().to_pylist()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputRefused(MANIFEST_ENCODING, tried="parquet") from error
-    for at, row in enumerate(rows):
-        given = {name: _plain(value) for name, value in row.items() if value is not None}
-        yield RawRow(f"/rows/{at}", _nested(given))
 
 
 def _check_header(header: list[str], shape: TableShape) -> None:
@@ -151,10 +121,6 @@ def _nested(given: dict[str, Any]) -> dict[str, Any]:
         if found:
             given[section] = found
     return given
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, dt.datetime) else value
 
 
 def _bounded(rows: int, rows_max: int) -> None:

@@ -10,13 +10,14 @@ import sqlalchemy as sa
 
 from receipt_pipeline.core.errors import KeyConflict, NotFound
 from receipt_pipeline.core.items import Decision
-from receipt_pipeline.core.legacy_jobs import LegacyJob, legacy_job_document
 from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import is_owned, resolve_investigation
 from receipt_pipeline.ledger.legacy_jobs import (
     ImportOutcome,
+    LegacyJob,
     count_legacy_jobs,
+    legacy_job_document,
     read_import_investigation,
     read_legacy_job,
     record_legacy_job,
@@ -31,7 +32,7 @@ from receipt_pipeline_tests.conformance.ledger_rows import all_rows, event_kinds
 STARTED = dt.datetime(2026, 11, 27, 8, tzinfo=dt.UTC)
 RUNNING = LegacyJob(
     external_id="17",
-    word="Running",
+    state_name="Running",
     terminal_class=None,
     submitted_at=STARTED,
     ended_at=None,
@@ -42,7 +43,7 @@ RUNNING = LegacyJob(
 )
 DONE = replace(
     RUNNING,
-    word="DONE",
+    state_name="DONE",
     terminal_class=TerminalClass.COMPLETE,
     ended_at=STARTED + dt.timedelta(hours=1),
     decision=Decision.CLEAR,
@@ -97,7 +98,7 @@ def test_the_same_row_again_changes_nothing(ledger: Ledger) -> None:
 
 def test_the_final_row_of_an_open_job_gives_it_its_class_and_answers_its_question(ledger: Ledger) -> None:
     job_id, _ = take(ledger, RUNNING)
-    assert take(ledger, replace(RUNNING, word="retrying")) == (job_id, ImportOutcome.KNOWN)
+    assert take(ledger, replace(RUNNING, state_name="retrying")) == (job_id, ImportOutcome.KNOWN)
     assert take(ledger, DONE) == (job_id, ImportOutcome.ENDED)
     [row], [question] = all_rows(ledger, imported_jobs), all_rows(ledger, investigations)
     assert (row["terminal_class"], row["state_as_written"]) == ("complete", "DONE")
@@ -122,7 +123,7 @@ def test_a_persons_answer_stands_when_the_final_row_comes_later(ledger: Ledger) 
     [
         (
             DONE,
-            replace(DONE, word="FAILED", terminal_class=TerminalClass.ATTEMPTS_EXHAUSTED),
+            replace(DONE, state_name="FAILED", terminal_class=TerminalClass.ATTEMPTS_EXHAUSTED),
             ["state_as_written", "terminal_class"],
         ),
         (DONE, RUNNING, ["decision", "ended_at", "state_as_written", "terminal_class"]),

@@ -1,18 +1,12 @@
-"""Batches as CSV, JSON lines and Parquet: the same rows, whatever the format."""
+"""Batches as CSV and JSON lines: the same rows in each format."""
 
 from __future__ import annotations
 
-import datetime as dt
-import io
 import json
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.intake import tables as tabular
 from receipt_pipeline.intake.manifest import Batch, parse_document
 
 A, B = "a" * 64, "b" * 64
@@ -30,12 +24,6 @@ def refusal_of(data: bytes | str, suffix: str = ".csv") -> tuple[str, str]:
     with pytest.raises(InputRefused) as caught:
         parse(data, suffix)
     return caught.value.reason.code, caught.value.pointer
-
-
-def parquet(columns: dict[str, Any]) -> bytes:
-    written = io.BytesIO()
-    pq.write_table(pa.table(columns), written)
-    return written.getvalue()
 
 
 def keys_of(batch: Batch) -> list[str]:
@@ -92,7 +80,7 @@ def test_a_csv_whose_header_or_form_is_wrong_is_refused_as_a_whole(
     assert refusal_of(text) == (code, pointer)
 
 
-def test_an_encoding_that_cannot_be_told_is_refused_and_never_mangled() -> None:
+def test_an_encoding_that_cannot_be_detected_is_refused() -> None:
     text = f"{HEADER}\nk-1,März.png,{A}\n"
     for encoding in ("latin-1", "utf-16-le"):
         assert refusal_of(text.encode(encoding))[0] == "MANIFEST.ENCODING.v1"
@@ -111,39 +99,16 @@ def test_json_lines_refuse_only_the_line_that_is_none() -> None:
     assert (other.reason.code, other.pointer) == ("CONTRACT.UNKNOWN.v1", "/rows/3/contract")
 
 
-def test_parquet_rows_are_read_with_their_types() -> None:
-    cutoff = dt.datetime(2026, 11, 29, 6, tzinfo=dt.UTC)
-    data = parquet(
-        {
-            "idempotency_key": ["k-1", "k-2"],
-            "uri": ["a.png", "b.png"],
-            "sha256": [A, B],
-            "size_bytes": [12, None],
-            "reconciliation_cutoff": pa.array([cutoff, None], pa.timestamp("us", tz="UTC")),
-            "notification": ["required", None],
-        }
-    )
-    batch = parse(data, ".parquet")
-    first, second = (row.request for row in batch.rows)
-    assert first is not None
-    assert second is not None
-    assert (first.items[0].size_bytes, first.reconciliation_cutoff) == (12, cutoff)
-    assert (first.notification.value, second.notification.value) == ("required", "best_effort")
-
-
-def test_what_is_no_parquet_or_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = parquet({"key": ["k-1"], "file": ["a.png"], "sha256": [A]})
-    assert refusal_of(b"PAR1 not really PAR1", ".parquet")[0] == "MANIFEST.ENCODING.v1"
-    assert refusal_of(data[:-10], ".parquet")[0] == "MANIFEST.ENCODING.v1"
-    assert refusal_of(parquet({"key": ["k"]}), ".parquet") == ("FIELD.MISSING.v1", "/header/uri")
-    monkeypatch.setattr(tabular, "DOCUMENT_SIZE_BYTES_MAX", 10)
-    assert refusal_of(data, ".parquet")[0] == "MANIFEST.TOO_LARGE.v1"
+def test_a_parquet_file_is_refused_by_name() -> None:
+    with pytest.raises(InputRefused) as caught:
+        parse(b"PAR1", ".parquet")
+    assert caught.value.reason.code == "MANIFEST.ENCODING.v1"
+    assert caught.value.facts == {"format": ".parquet", "allowed": ["JSON", "JSON lines", "CSV"]}
 
 
 def test_more_rows_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("receipt_pipeline.intake.manifest.ROWS_MAX", 1)
     two = f"{HEADER}\nk-1,a.png,{A}\nk-2,a.png,{A}\n"
     lines = "\n".join(json.dumps({"key": "k", "file": "a.png", "sha256": A}) for _ in range(2))
-    columns = {"key": ["k", "l"], "file": ["a", "b"], "sha256": [A, B]}
-    for data, suffix in ((two, ".csv"), (lines, ".jsonl"), (parquet(columns), ".parquet")):
+    for data, suffix in ((two, ".csv"), (lines, ".jsonl")):
         assert refusal_of(data, suffix) == ("MANIFEST.TOO_LARGE.v1", "/rows")

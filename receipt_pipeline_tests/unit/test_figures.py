@@ -23,7 +23,7 @@ from receipt_pipeline_tests.fakes.every_outcome import every_outcome
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_home
 from receipt_pipeline_tests.suite_results import PROJECT
-from receipt_pipeline_tests.unit.test_import import ROWS, a_file
+from receipt_pipeline_tests.unit.test_import import ROWS, STATES, a_file
 
 # What is no aggregate: the verdict and when it was given.
 VERDICT = {"state", "gate", "as_of", "cutoff", "seq", "found_by", "imported.classes"}
@@ -39,7 +39,9 @@ def home(
         opened = open_home(folder / "home", migrated_sqlite, FakeClock(), patch)
         admin.shipped_release_id(opened.app, "production")
         made = every_outcome(opened.bench)
-        admin.import_legacy_jobs(opened.app, opened.principal, a_file(folder, *ROWS), origin="old", states=())
+        admin.import_legacy_jobs(
+            opened.app, opened.principal, a_file(folder, *ROWS), origin="old", states=STATES
+        )
         maintenance.sweep_objects(opened.app)
         maintenance.review_alerts(opened.app)
         opened.bench.edit(

@@ -23,7 +23,7 @@ from receipt_pipeline.chain.values import OcrEngine
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.principals import Principal
 from receipt_pipeline.effects.channels import Channel, CommandChannel, FileChannel
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.status_documents import send_status_documents
 from receipt_pipeline.evaluation.records import Evaluations
 from receipt_pipeline.intake.context import IntakeContext, status_document_location
@@ -32,7 +32,7 @@ from receipt_pipeline.ledger.grants import acting_under_grant
 from receipt_pipeline.ledger.releases import list_releases
 from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.objects.store import ObjectStore
-from receipt_pipeline.reconciliation.context import Reconciler
+from receipt_pipeline.reconciliation.context import ReconciliationContext
 from receipt_pipeline.settings import PACKAGE_ROOT, Settings
 from receipt_pipeline.worker.context import Classifier, Worker
 
@@ -92,9 +92,9 @@ class AppContext:
             return acting_under_grant(tx, named)
 
     @cached_property
-    def effects(self) -> EffectServices:
+    def effects(self) -> EffectContext:
         """Return what delivery and consumption work with."""
-        return EffectServices(
+        return EffectContext(
             ledger=self.ledger,
             objects=self.store,
             channel=new_channel(self.settings),
@@ -121,9 +121,9 @@ class AppContext:
         )
 
     @cached_property
-    def reconciler(self) -> Reconciler:
+    def reconciler(self) -> ReconciliationContext:
         """Return what reconciliation works with."""
-        return Reconciler(
+        return ReconciliationContext(
             ledger=self.ledger,
             objects=self.store,
             limits=self.settings.limits,

@@ -20,7 +20,7 @@ from receipt_pipeline.ledger.jobs.claim import Requeued
 from receipt_pipeline.ledger.jobs.claim import requeue_job as requeue_in_ledger
 from receipt_pipeline.ledger.rows import read_job, read_scope
 from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
-from receipt_pipeline.reconciliation.repair import answer_question
+from receipt_pipeline.reconciliation.repair import decide_investigation
 
 ALERTS_SHOWN_MAX = 500
 
@@ -114,7 +114,7 @@ def resolve_investigation(
             note=note,
         )
         return
-    answer_question(
+    decide_investigation(
         context.reconciler,
         investigation_id,
         note=note,

@@ -12,7 +12,7 @@ from receipt_pipeline.chain.release import ShippedRelease
 from receipt_pipeline.core.errors import data_directory_fault
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction, open_ledger
 from receipt_pipeline.ledger.releases import SETUP, alias_head, approve_release, list_releases, move_alias
-from receipt_pipeline.reconciliation.lost_ledger import HomeFolders, refuse_lost_ledger
+from receipt_pipeline.reconciliation.lost_ledger import DataFolders, refuse_lost_ledger
 from receipt_pipeline.settings import Settings
 
 MANIFEST = "manifest.json"
@@ -44,7 +44,7 @@ def check_ledger_not_lost(settings: Settings, ledger: Ledger | None = None) -> N
     opened = ledger or open_ledger(settings.ledger_url)
     try:
         refuse_lost_ledger(
-            opened, HomeFolders(settings.home, settings.objects, settings.inbox, settings.outbox)
+            opened, DataFolders(settings.home, settings.objects, settings.inbox, settings.outbox)
         )
     finally:
         if ledger is None:

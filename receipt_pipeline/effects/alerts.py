@@ -8,14 +8,14 @@ from receipt_pipeline.core.alerts import MEANINGS, AlertKind
 from receipt_pipeline.core.effects import Capability
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.effects.channels import OutgoingMessage
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.effects.alerts import record_alert_delivery, undelivered_alerts
 
 DELIVERED = "delivered"
 FAILED = "failed"
 
 
-def deliver_alerts(effects: EffectServices, *, tenant: str, limit: int) -> dict[str, int]:
+def deliver_alerts(context: EffectContext, *, tenant: str, limit: int) -> dict[str, int]:
     """Send what is linked and not delivered; a refused send is tried again within its bound.
 
     Args:
@@ -23,16 +23,16 @@ def deliver_alerts(effects: EffectServices, *, tenant: str, limit: int) -> dict[
     Returns:
         How many were delivered and how many failed.
     """
-    with effects.ledger.reading() as tx:
-        due = undelivered_alerts(tx, sends_max=effects.limits.delivery.delivery_attempts_max, limit=limit)
+    with context.ledger.reading() as tx:
+        due = undelivered_alerts(tx, sends_max=context.limits.delivery.delivery_attempts_max, limit=limit)
     counts = {DELIVERED: 0, FAILED: 0}
     for row in due:
-        if row["channel"] == effects.channel.name:
-            counts[_send(effects, row, tenant=tenant)] += 1
+        if row["channel"] == context.channel.name:
+            counts[_send(context, row, tenant=tenant)] += 1
     return counts
 
 
-def _send(effects: EffectServices, row: dict[str, Any], *, tenant: str) -> str:
+def _send(context: EffectContext, row: dict[str, Any], *, tenant: str) -> str:
     message = OutgoingMessage(
         message_id=row["alert_id"],
         tenant=tenant,
@@ -41,19 +41,19 @@ def _send(effects: EffectServices, row: dict[str, Any], *, tenant: str) -> str:
         payload=alert_document(row),
     )
     reference, reason_code = "", ""
-    can_ask = effects.channel.capability is Capability.LOOKUP
+    can_ask = context.channel.capability is Capability.LOOKUP
     try:
         # A send that was lost before its row was written is found here, and only recorded.
-        found = effects.channel.lookup(message) if can_ask and row["sends"] == 0 else None
+        found = context.channel.lookup(message) if can_ask and row["sends"] == 0 else None
         if found is None:
-            effects.channel.send(message)
+            context.channel.send(message)
             # An alert is no consequence of a job: where nobody can be asked, one too many does no harm.
-            found = effects.channel.lookup(message) if can_ask else f"acknowledged:{message.send_no}"
+            found = context.channel.lookup(message) if can_ask else f"acknowledged:{message.send_no}"
         reference = found or ""
     except PipelineError as error:
         reason_code = error.reason.code
     outcome = DELIVERED if reference else FAILED
-    with effects.ledger.transaction() as tx:
+    with context.ledger.transaction() as tx:
         record_alert_delivery(
             tx,
             row["alert_id"],

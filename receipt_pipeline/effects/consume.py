@@ -28,7 +28,7 @@ from receipt_pipeline.core.reasons import (
     RESULT_QUARANTINED,
     Reason,
 )
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.effects.consumption import due_consumption, make_review_tasks, record_consumed
 from receipt_pipeline.ledger.effects.outbox import unconsumed_deliveries
 from receipt_pipeline.ledger.engine import LedgerTransaction
@@ -177,28 +177,28 @@ class Taken:
 
 
 def consume_due(
-    services: EffectServices, *, limit: int, time_bound_s: float, job_id: str | None = None
+    context: EffectContext, *, limit: int, time_bound_s: float, job_id: str | None = None
 ) -> ConsumptionSummary:
     """Take in delivered notifications, then what the ledger shows due though no notification came.
 
     A result that cannot be read stays due, and is looked at again after all others (R082).
     """
     started = time.monotonic()
-    work = [*_delivered(services, limit=limit, job_id=job_id)]
-    work += [*_polled(services, limit=limit, job_id=job_id, known={event.job_id for event, _ in work})]
+    work = [*_delivered(context, limit=limit, job_id=job_id)]
+    work += [*_polled(context, limit=limit, job_id=job_id, known={event.job_id for event, _ in work})]
     outcomes: Counter[str] = Counter()
     tasks_made = done = 0
     for event, source in work:
         if done and time.monotonic() - started > time_bound_s:
             break
-        taken = _take(services, event, source=source)
+        taken = _take(context, event, source=source)
         outcomes[taken.outcome.value] += 1
         tasks_made += taken.tasks_made
         done += 1
     return ConsumptionSummary(outcomes=dict(outcomes), tasks_made=tasks_made, left=len(work) - done)
 
 
-def receive_event(services: EffectServices, document: Mapping[str, Any], *, source: str) -> Taken:
+def receive_event(context: EffectContext, document: Mapping[str, Any], *, source: str) -> Taken:
     """Take in one delivered event, in whatever order and however often it comes.
 
     Args:
@@ -206,13 +206,11 @@ def receive_event(services: EffectServices, document: Mapping[str, Any], *, sour
     Raises:
         InputRefused: the document is no event; nothing was recorded.
     """
-    return _take(services, read_event(document), source=source)
+    return _take(context, read_event(document), source=source)
 
 
-def _delivered(
-    services: EffectServices, *, limit: int, job_id: str | None
-) -> list[tuple[ReceivedEvent, str]]:
-    with services.ledger.reading() as tx:
+def _delivered(context: EffectContext, *, limit: int, job_id: str | None) -> list[tuple[ReceivedEvent, str]]:
+    with context.ledger.reading() as tx:
         rows = unconsumed_deliveries(tx, limit=limit)
     return [
         (read_event(row["payload"] | {"event_id": row["delivery_id"]}), CHANNEL)
@@ -222,10 +220,10 @@ def _delivered(
 
 
 def _polled(
-    services: EffectServices, *, limit: int, job_id: str | None, known: set[str]
+    context: EffectContext, *, limit: int, job_id: str | None, known: set[str]
 ) -> list[tuple[ReceivedEvent, str]]:
     """Return due jobs as events of the ledger itself; those that could not be verified come last."""
-    with services.ledger.reading() as tx:
+    with context.ledger.reading() as tx:
         doubtful = set(
             tx.execute(
                 select(consumed.c.job_id)
@@ -245,16 +243,16 @@ def _polled(
     ]
 
 
-def _take(services: EffectServices, event: ReceivedEvent, *, source: str) -> Taken:
+def _take(context: EffectContext, event: ReceivedEvent, *, source: str) -> Taken:
     """Verify outside, judge again under the job's lock, act and record in one transaction."""
-    with services.ledger.reading() as tx:
+    with context.ledger.reading() as tx:
         job = read_job(tx, event.job_id)
         acts = judge(event, _known(tx, event, job, source)) is EventOutcome.ACTED
     fault: Reason | None = RESULT_MISSING
     if acts and job is not None:
-        fault = result_fault(services, job)
+        fault = result_fault(context, job)
     point("consume.before")
-    with services.ledger.transaction() as tx:
+    with context.ledger.transaction() as tx:
         job = read_job(tx, event.job_id, lock=True)
         known = _known(tx, event, job, source)
         outcome = judge(event, known)
@@ -265,16 +263,16 @@ def _take(services: EffectServices, event: ReceivedEvent, *, source: str) -> Tak
         if outcome is EventOutcome.ACTED and (fault is not None or not acts):
             taken, reason = Taken(EventOutcome.UNVERIFIED), fault
         else:
-            taken = _act(services, tx, event, job, outcome)
+            taken = _act(context, tx, event, job, outcome)
         _record(tx, event, source=source, taken=taken, reason=reason)
     point("consume.after")
     return taken
 
 
-def result_fault(services: EffectServices, job: Mapping[str, Any]) -> Reason | None:
+def result_fault(context: EffectContext, job: Mapping[str, Any]) -> Reason | None:
     """Read a succeeded job's object: None when digest and size equal the ledger's, else what is wrong."""
     try:
-        found = services.objects.digest(job["result_key"])
+        found = context.objects.digest(job["result_key"])
     except ObjectFault as error:
         return error.reason
     if found is None:
@@ -283,7 +281,7 @@ def result_fault(services: EffectServices, job: Mapping[str, Any]) -> Reason | N
 
 
 def _act(
-    services: EffectServices,
+    context: EffectContext,
     tx: LedgerTransaction,
     event: ReceivedEvent,
     job: dict[str, Any] | None,
@@ -294,7 +292,7 @@ def _act(
     if job is not None and outcome is EventOutcome.CONFLICT:
         point("quarantine.before")
         theirs = {"digest": event.result_digest, "source": f"event {event.event_id}", "lease_epoch": None}
-        hold_divergent(tx, job_id=event.job_id, subject="result", limits=services.limits, further=[theirs])
+        hold_divergent(tx, job_id=event.job_id, subject="result", limits=context.limits, further=[theirs])
         point("quarantine.after")
     return Taken(outcome)
 

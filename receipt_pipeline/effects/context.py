@@ -12,7 +12,7 @@ from receipt_pipeline.objects.store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
-class EffectServices:
+class EffectContext:
     """Ledger, objects, channel and limits of the effects; `outbox_root` holds every tenant's outbox."""
 
     ledger: Ledger

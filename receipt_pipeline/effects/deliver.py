@@ -17,7 +17,7 @@ from receipt_pipeline.core.reasons import (
     Reason,
 )
 from receipt_pipeline.effects.channels import OutgoingMessage, SendFailed
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.effects.outbox import (
     DELIVERED,
     SENDING,
@@ -59,7 +59,7 @@ _UNCONFIRMED = Tried(UNCONFIRMED, reason=NOTIFICATION_UNKNOWN)
 
 
 def deliver(
-    effects: EffectServices, *, limit: int, time_bound_s: float, job_id: str | None = None
+    context: EffectContext, *, limit: int, time_bound_s: float, job_id: str | None = None
 ) -> DeliverySummary:
     """Send the messages that are due, oldest first, and record what became of each.
 
@@ -68,15 +68,15 @@ def deliver(
     can be asked, the receiver gets the same message id twice.
     """
     started = time.monotonic()
-    can_ask = effects.channel.capability is Capability.LOOKUP
-    with effects.ledger.reading() as tx:
+    can_ask = context.channel.capability is Capability.LOOKUP
+    with context.ledger.reading() as tx:
         due = due_messages(tx, limit=limit, job_id=job_id, unknown_too=can_ask)
     counts: Counter[str] = Counter()
     done = 0
     for row in due:
         if done and time.monotonic() - started > time_bound_s:
             break
-        counts[_deliver_one(effects, row)] += 1
+        counts[_deliver_one(context, row)] += 1
         done += 1
     return DeliverySummary(
         delivered=counts[DELIVERED],
@@ -87,7 +87,7 @@ def deliver(
     )
 
 
-def _deliver_one(effects: EffectServices, row: dict[str, Any]) -> str:
+def _deliver_one(context: EffectContext, row: dict[str, Any]) -> str:
     message = OutgoingMessage(
         message_id=row["message_id"],
         tenant=row["tenant"],
@@ -95,35 +95,35 @@ def _deliver_one(effects: EffectServices, row: dict[str, Any]) -> str:
         send_no=row["sends"] + 1,
         payload=row["payload"],
     )
-    if effects.channel.capability is Capability.LOOKUP:
-        tried = _look_up_and_send(effects, message, held=row["state"] == UNKNOWN)
+    if context.channel.capability is Capability.LOOKUP:
+        tried = _look_up_and_send(context, message, held=row["state"] == UNKNOWN)
     else:
-        tried = _mark_and_send(effects, message, row)
+        tried = _mark_and_send(context, message, row)
     if tried.outcome == STILL_UNKNOWN:
-        with effects.ledger.transaction() as tx:
-            postpone_lookup(tx, row, limits=effects.limits)
+        with context.ledger.transaction() as tx:
+            postpone_lookup(tx, row, limits=context.limits)
     elif tried.outcome != LEFT_TO_ANOTHER:
-        _record(effects, row, tried)
+        _record(context, row, tried)
     return tried.outcome
 
 
-def _record(effects: EffectServices, row: dict[str, Any], tried: Tried) -> None:
+def _record(context: EffectContext, row: dict[str, Any], tried: Tried) -> None:
     point("delivery_record.before")
-    with effects.ledger.transaction() as tx:
+    with context.ledger.transaction() as tx:
         record_delivery(
             tx,
             row,
-            channel=effects.channel.name,
+            channel=context.channel.name,
             outcome=tried.outcome,
             reference=tried.reference,
             reason=tried.reason,
-            limits=effects.limits,
-            repeatable=WHEN_UNKNOWN[effects.channel.capability] is not WhenUnknown.INVESTIGATE,
+            limits=context.limits,
+            repeatable=WHEN_UNKNOWN[context.channel.capability] is not WhenUnknown.INVESTIGATE,
         )
     point("delivery_record.after")
 
 
-def _look_up_and_send(effects: EffectServices, message: OutgoingMessage, *, held: bool) -> Tried:
+def _look_up_and_send(context: EffectContext, message: OutgoingMessage, *, held: bool) -> Tried:
     """Send one message outside any transaction; the channel, asked afterwards, says what arrived.
 
     Args:
@@ -132,13 +132,13 @@ def _look_up_and_send(effects: EffectServices, message: OutgoingMessage, *, held
     unsent: Reason = NOTIFICATION_DROPPED
     try:
         # A crash between send and record leaves the message due although its receiver has it.
-        reference = effects.channel.lookup(message)
+        reference = context.channel.lookup(message)
         if reference is None and not held:
             try:
-                _send(effects, message)
+                _send(context, message)
             except PipelineError:
                 unsent = NOTIFICATION_FAILED
-            reference = effects.channel.lookup(message)
+            reference = context.channel.lookup(message)
     except PipelineError:
         # Without an answer nothing may be repeated: the next pass looks up before it sends.
         return Tried(STILL_UNKNOWN) if held else _UNCONFIRMED
@@ -147,16 +147,16 @@ def _look_up_and_send(effects: EffectServices, message: OutgoingMessage, *, held
     return Tried(DROPPED if unsent is NOTIFICATION_DROPPED else FAILED, reason=unsent)
 
 
-def _mark_and_send(effects: EffectServices, message: OutgoingMessage, row: dict[str, Any]) -> Tried:
+def _mark_and_send(context: EffectContext, message: OutgoingMessage, row: dict[str, Any]) -> Tried:
     """Send on a channel that cannot be asked: marked before the call, acknowledged by its return."""
     begun_before = row["state"] == SENDING
-    if begun_before and WHEN_UNKNOWN[effects.channel.capability] is WhenUnknown.INVESTIGATE:
+    if begun_before and WHEN_UNKNOWN[context.channel.capability] is WhenUnknown.INVESTIGATE:
         return _UNCONFIRMED
-    with effects.ledger.transaction() as tx:
-        if not begin_send(tx, row, limits=effects.limits):
+    with context.ledger.transaction() as tx:
+        if not begin_send(tx, row, limits=context.limits):
             return Tried(LEFT_TO_ANOTHER)
     try:
-        _send(effects, message)
+        _send(context, message)
     except SendFailed:
         return Tried(FAILED, reason=NOTIFICATION_FAILED)
     except PipelineError:
@@ -164,9 +164,9 @@ def _mark_and_send(effects: EffectServices, message: OutgoingMessage, row: dict[
     return Tried(DELIVERED, f"acknowledged:{message.send_no}")
 
 
-def _send(effects: EffectServices, message: OutgoingMessage) -> None:
+def _send(context: EffectContext, message: OutgoingMessage) -> None:
     point("outbox_send.before")
     carried = altered("outbox_send.drop", message)
     if carried is not None:
-        effects.channel.send(carried)
+        context.channel.send(carried)
     point("outbox_send.after")

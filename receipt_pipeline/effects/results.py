@@ -23,13 +23,13 @@ from receipt_pipeline.core.reasons import (
     RESULT_WITHDRAWN,
 )
 from receipt_pipeline.core.result_document import ResultDocument, ResultItem, parse_result
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.quarantine import open_quarantines
 from receipt_pipeline.ledger.status import is_withdrawn, read_items, read_own_job
 
 
-def read_result(services: EffectServices, job_id: str, *, tenant: str) -> dict[str, Any]:
+def read_result(context: EffectContext, job_id: str, *, tenant: str) -> dict[str, Any]:
     """Return a closed job's items with fields and decisions, from its verified object where there is one.
 
     A job that closed without an object shows what its ledger rows kept, and says that nothing was
@@ -39,7 +39,7 @@ def read_result(services: EffectServices, job_id: str, *, tenant: str) -> dict[s
         NotFound: unknown or foreign. NotAllowed: RESULT.* when it may not be served.
         ObjectFault: the object is missing or altered.
     """
-    with services.ledger.reading() as tx:
+    with context.ledger.reading() as tx:
         job = read_own_job(tx, job_id, tenant=tenant)
         _refuse_unserved(tx, job)
         rows = read_items(tx, job_id)
@@ -51,16 +51,16 @@ def read_result(services: EffectServices, job_id: str, *, tenant: str) -> dict[s
     }
     if job["result_key"] is None:
         return head | {"object": None, "reason": RESULT_NONE.code, "items": [_from_row(row) for row in rows]}
-    document = read_verified(services, job)
+    document = read_verified(context, job)
     labels = {row["ordinal"]: row["label"] for row in rows}
     served = [_from_line(item) | {"label": labels[item.ordinal]} for item in document.items]
     stored = {"digest": job["result_digest"], "size_bytes": job["result_size_bytes"], "verified": True}
     return head | {"object": stored, "reason": "", "items": served}
 
 
-def read_verified(services: EffectServices, job: dict[str, Any]) -> ResultDocument:
+def read_verified(context: EffectContext, job: dict[str, Any]) -> ResultDocument:
     """Read a result object whose bytes hash to the ledger's digest. Raises ObjectFault otherwise."""
-    data = services.objects.read(job["result_key"])
+    data = context.objects.read(job["result_key"])
     if digest_of_bytes(data) != job["result_digest"]:
         raise ObjectFault(RESULT_MISMATCH, job_id=job["job_id"])
     return parse_result(data)

@@ -15,19 +15,19 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.invariants import CHECKED, INVARIANTS
 from receipt_pipeline.ledger.invariants.invariant import Bounds, CheckOutcome, Observe, find, query_text
 from receipt_pipeline.reconciliation.compare import Depth
-from receipt_pipeline.reconciliation.context import Reconciler
+from receipt_pipeline.reconciliation.context import ReconciliationContext
 from receipt_pipeline.reconciliation.sweep import sweep_orphans, sweep_results
 
 
-def run_check(services: Reconciler, name: str) -> CheckOutcome:
+def run_check(context: ReconciliationContext, name: str) -> CheckOutcome:
     """Run the check of one invariant.
 
     What must be observed is observed and recorded first, so that the query finds what the check found.
     """
     invariant = CHECKED[name]
-    observe(services, invariant.observe)
-    with services.ledger.reading() as tx:
-        finding = find(tx, invariant, services.bounds())
+    observe(context, invariant.observe)
+    with context.ledger.reading() as tx:
+        finding = find(tx, invariant, context.bounds())
         text = query_text(finding.query, tx.dialect)
     count = len(finding.rows)
     counted = "1 violation" if count == 1 else f"{count or 'No'} violations"
@@ -40,14 +40,14 @@ def run_check(services: Reconciler, name: str) -> CheckOutcome:
     )
 
 
-def observe(services: Reconciler, what: Observe) -> None:
+def observe(context: ReconciliationContext, what: Observe) -> None:
     """Look at the object store and record what is there."""
     if what is Observe.OBJECT_PRESENCE:
-        sweep_results(services, depth=Depth.PRESENCE)
+        sweep_results(context, depth=Depth.PRESENCE)
     elif what is Observe.OBJECT_CONTENT:
-        sweep_results(services, depth=Depth.CONTENT)
+        sweep_results(context, depth=Depth.CONTENT)
     elif what is Observe.STORED_KEYS:
-        sweep_orphans(services)
+        sweep_orphans(context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +58,22 @@ class AlertSummary:
     resolved: tuple[str, ...] = ()
 
 
-def review_alerts(services: Reconciler, thresholds: AlertThresholds, *, whole: bool) -> AlertSummary:
+def review_alerts(
+    context: ReconciliationContext, thresholds: AlertThresholds, *, whole: bool
+) -> AlertSummary:
     """Raise and resolve alerts; repeating it changes nothing.
 
     Args:
         whole: also look for what only the whole ledger shows; without it, those alerts stay as they are.
     """
     kinds = {line.alert for line in INVARIANTS if line.alert is not None and (whole or not line.whole_ledger)}
-    with services.ledger.reading() as tx:
-        found = find_alerts(tx, kinds=kinds, bounds=Bounds(services.limits, thresholds))
+    with context.ledger.reading() as tx:
+        found = find_alerts(tx, kinds=kinds, bounds=Bounds(context.limits, thresholds))
         active = {(row["kind"], row["subject"]) for row in open_alerts(tx) if row["kind"] in kinds}
     if active == {(line.kind.value, line.subject) for line in found}:
         return AlertSummary()
     try:
-        with services.ledger.transaction() as tx:
+        with context.ledger.transaction() as tx:
             raised, resolved = record_alerts(tx, found, kinds=kinds)
     except IntegrityError:
         # Another review raised the same at this moment; the database let only one of them in.

@@ -20,7 +20,7 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.invariants import INVARIANTS
 from receipt_pipeline.ledger.invariants.invariant import Bounds, Finding, Observe, find
 from receipt_pipeline.objects.store import RESULTS_PREFIX, SET_ASIDE_PREFIX, ObjectEntry
-from receipt_pipeline.reconciliation.context import OBJECTS_BATCH_MAX, Reconciler
+from receipt_pipeline.reconciliation.context import OBJECTS_BATCH_MAX, ReconciliationContext
 
 
 class Depth(StrEnum):
@@ -31,7 +31,7 @@ class Depth(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class ObjectObservation:
     """What stands under one key: digests in full form, sizes in bytes.
 
     Attributes:
@@ -60,7 +60,7 @@ class Comparison:
 
     results_seen: int
     objects_listed: int
-    faults: tuple[Sighting, ...]
+    faults: tuple[ObjectObservation, ...]
     findings: Mapping[str, Finding]
 
     @property
@@ -69,18 +69,18 @@ class Comparison:
         return not self.faults and not any(finding.rows for finding in self.findings.values())
 
 
-def compare(services: Reconciler) -> Comparison:
+def compare(context: ReconciliationContext) -> Comparison:
     """Compare in every direction and repair nothing; memory is bounded by what is wrong."""
-    faults: list[Sighting] = []
+    faults: list[ObjectObservation] = []
     results_seen = objects_listed = 0
-    for batch in look_at_results(services):
+    for batch in observe_results(context):
         results_seen += len(batch)
-        faults += [sighting for sighting in batch if sighting.is_fault]
-    for listed, orphans in look_for_orphans(services):
+        faults += [observation for observation in batch if observation.is_fault]
+    for listed, orphans in find_orphans(context):
         objects_listed += listed
         faults += orphans
-    with services.ledger.reading() as tx:
-        findings = ledger_findings(tx, services.bounds())
+    with context.ledger.reading() as tx:
+        findings = ledger_findings(tx, context.bounds())
     return Comparison(results_seen, objects_listed, tuple(faults), findings)
 
 
@@ -93,27 +93,31 @@ def ledger_findings(tx: LedgerTransaction, bounds: Bounds) -> dict[str, Finding]
     }
 
 
-def look_at_results(services: Reconciler, *, depth: Depth = Depth.CONTENT) -> Iterator[list[Sighting]]:
+def observe_results(
+    context: ReconciliationContext, *, depth: Depth = Depth.CONTENT
+) -> Iterator[list[ObjectObservation]]:
     """Yield batches of what stands under the keys of succeeded, unpurged jobs.
 
     The rows of a batch are read first: no object is opened inside a transaction.
     """
     after = ""
     while True:
-        with services.ledger.reading() as tx:
+        with context.ledger.reading() as tx:
             rows = results_to_check(tx, after_job_id=after, limit=OBJECTS_BATCH_MAX)
         if not rows:
             return
-        yield [look_at_result(services, row, depth=depth) for row in rows]
+        yield [observe_result(context, row, depth=depth) for row in rows]
         after = rows[-1]["job_id"]
 
 
-def look_at_result(services: Reconciler, row: Mapping[str, Any], *, depth: Depth) -> Sighting:
+def observe_result(
+    context: ReconciliationContext, row: Mapping[str, Any], *, depth: Depth
+) -> ObjectObservation:
     """Look at the object of one succeeded job, given its row from the ledger."""
     key = row["result_key"]
 
-    def seen(outcome: ObjectOutcome | None, **found: Any) -> Sighting:
-        return Sighting(
+    def seen(outcome: ObjectOutcome | None, **found: Any) -> ObjectObservation:
+        return ObjectObservation(
             object_key=key,
             job_id=row["job_id"],
             outcome=outcome,
@@ -124,11 +128,11 @@ def look_at_result(services: Reconciler, row: Mapping[str, Any], *, depth: Depth
 
     try:
         if depth is Depth.PRESENCE:
-            stat = services.objects.stat(key)
+            stat = context.objects.stat(key)
             return (
                 seen(ObjectOutcome.MISSING) if stat is None else seen(None, found_size_bytes=stat.size_bytes)
             )
-        data = services.objects.read(key)
+        data = context.objects.read(key)
     except ObjectFault as fault:
         missing = fault.reason == RESULT_MISSING
         return seen(ObjectOutcome.MISSING if missing else ObjectOutcome.UNREADABLE)
@@ -158,7 +162,7 @@ def states_pins(data: bytes, row: Mapping[str, Any]) -> bool:
         return False
 
 
-def look_for_orphans(services: Reconciler) -> Iterator[tuple[int, list[Sighting]]]:
+def find_orphans(context: ReconciliationContext) -> Iterator[tuple[int, list[ObjectObservation]]]:
     """Yield per batch how many stored results were listed, and those that nothing explains.
 
     Bytes that were set aside because they stood under a key they do not belong to are orphans as well:
@@ -167,10 +171,10 @@ def look_for_orphans(services: Reconciler) -> Iterator[tuple[int, list[Sighting]
     An object counts once it is older than the grace, by the ledger's clock: until then its row may be
     about to be written.
     """
-    entries = chain(services.objects.listing(RESULTS_PREFIX), services.objects.listing(SET_ASIDE_PREFIX))
+    entries = chain(context.objects.listing(RESULTS_PREFIX), context.objects.listing(SET_ASIDE_PREFIX))
     while batch := list(islice(entries, OBJECTS_BATCH_MAX)):
-        with services.ledger.reading() as tx:
-            untouched_since = tx.now() - dt.timedelta(seconds=services.limits.retention.orphan_grace_s)
+        with context.ledger.reading() as tx:
+            untouched_since = tx.now() - dt.timedelta(seconds=context.limits.retention.orphan_grace_s)
             explained = explained_keys(tx, (entry.key for entry in batch))
         yield (
             len(batch),
@@ -182,8 +186,8 @@ def look_for_orphans(services: Reconciler) -> Iterator[tuple[int, list[Sighting]
         )
 
 
-def _orphan(entry: ObjectEntry) -> Sighting:
-    return Sighting(
+def _orphan(entry: ObjectEntry) -> ObjectObservation:
+    return ObjectObservation(
         object_key=entry.key,
         job_id=None,
         outcome=ObjectOutcome.ORPHAN,

@@ -16,7 +16,7 @@ OBJECTS_BATCH_MAX = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciler:
+class ReconciliationContext:
     """Ledger, objects and limits of every comparison and every repair.
 
     Attributes:

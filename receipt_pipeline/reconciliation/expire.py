@@ -14,32 +14,32 @@ from receipt_pipeline.ledger.jobs.failures import close_for_identity
 from receipt_pipeline.ledger.jobs.waves import close_silent_waves, mark_incapable, supported_release_ids
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import jobs, releases
-from receipt_pipeline.reconciliation.context import JOBS_BATCH_MAX, Reconciler
+from receipt_pipeline.reconciliation.context import JOBS_BATCH_MAX, ReconciliationContext
 
 
-def expire_overdue(services: Reconciler) -> list[str]:
+def expire_overdue(context: ReconciliationContext) -> list[str]:
     """Expire accepted jobs past their queue deadline; a claim that came first wins (R046)."""
-    with services.ledger.reading() as tx:
+    with context.ledger.reading() as tx:
         overdue = overdue_job_ids(tx, limit=JOBS_BATCH_MAX)
     expired = []
     for job_id in overdue:
         point("expire.before")
-        with services.ledger.transaction() as tx:
-            if expire_job(tx, job_id=job_id, limits=services.limits):
+        with context.ledger.transaction() as tx:
+            if expire_job(tx, job_id=job_id, limits=context.limits):
                 expired.append(job_id)
         point("expire.after")
     return expired
 
 
-def overrun_late(services: Reconciler) -> list[str]:
+def take_over_overrunning(context: ReconciliationContext) -> list[str]:
     """Take jobs from workers that did not close within the grace; closing attempts finish them (D4)."""
-    grace_s = services.limits.work.overrun_grace_s
-    with services.ledger.reading() as tx:
+    grace_s = context.limits.work.overrun_grace_s
+    with context.ledger.reading() as tx:
         late = overrunning_jobs(tx, grace_s=grace_s, limit=JOBS_BATCH_MAX)
     taken = []
     for row in late:
         point("takeover.before")
-        with services.ledger.transaction() as tx:
+        with context.ledger.transaction() as tx:
             cause = limit_reached(read_job(tx, row["job_id"], lock=True) or row, tx.now())
             if cause is not None and overrun_job(
                 tx, job_id=row["job_id"], seen_epoch=row["lease_epoch"], cause=cause, grace_s=grace_s
@@ -49,16 +49,16 @@ def overrun_late(services: Reconciler) -> list[str]:
     return taken
 
 
-def close_retired(services: Reconciler) -> list[str]:
+def close_retired(context: ReconciliationContext) -> list[str]:
     """Close accepted jobs whose release was retired and that no live worker carries any more."""
-    with services.ledger.reading() as tx:
-        stranded = _retired_jobs(tx, services)
+    with context.ledger.reading() as tx:
+        stranded = _retired_jobs(tx, context)
     closed = []
     for job_id in stranded:
-        with services.ledger.transaction() as tx:
+        with context.ledger.transaction() as tx:
             job = read_job(tx, job_id, lock=True)
             waiting = job is not None and job["state"] == JobState.ACCEPTED
-            if waiting and close_for_identity(tx, job_id, reason=IDENTITY_RETIRED, limits=services.limits):
+            if waiting and close_for_identity(tx, job_id, reason=IDENTITY_RETIRED, limits=context.limits):
                 closed.append(job_id)
     return closed
 
@@ -74,14 +74,14 @@ _RETIRED = (
 )
 
 
-def _retired_jobs(tx: LedgerTransaction, services: Reconciler) -> list[str]:
-    carried = supported_release_ids(tx, worker_ttl_s=services.limits.work.worker_ttl_s)
+def _retired_jobs(tx: LedgerTransaction, context: ReconciliationContext) -> list[str]:
+    carried = supported_release_ids(tx, worker_ttl_s=context.limits.work.worker_ttl_s)
     return [str(row["job_id"]) for row in tx.rows(_RETIRED, {"carried": sorted(carried)})]
 
 
-def free_waiting(services: Reconciler) -> tuple[list[str], list[str]]:
+def close_waves_and_mark_waiting(context: ReconciliationContext) -> tuple[list[str], list[str]]:
     """Close silent waves and show who waits for a capable worker; returns wave ids and job ids."""
-    with services.ledger.transaction() as tx:
-        silent = close_silent_waves(tx, limits=services.limits)
-        stranded = mark_incapable(tx, worker_ttl_s=services.limits.work.worker_ttl_s)
+    with context.ledger.transaction() as tx:
+        silent = close_silent_waves(tx, limits=context.limits)
+        stranded = mark_incapable(tx, worker_ttl_s=context.limits.work.worker_ttl_s)
     return silent, stranded

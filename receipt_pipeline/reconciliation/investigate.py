@@ -27,7 +27,7 @@ from receipt_pipeline.ledger.jobs.retry import resolve_by_children
 from receipt_pipeline.ledger.rows import is_terminal, read_job
 from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import jobs
-from receipt_pipeline.reconciliation.context import Reconciler
+from receipt_pipeline.reconciliation.context import ReconciliationContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,44 +46,44 @@ class _Violations:
     requests: list[InvestigationRequest] = field(default_factory=list)
 
 
-def investigate_open_jobs(services: Reconciler) -> InvestigationSummary:
+def investigate_open_jobs(context: ReconciliationContext) -> InvestigationSummary:
     """Open investigations about open jobs past their deadlines or held without an owner; cheap.
 
     Investigations of unknown effects end with their job; overdue ones go to the escalation.
     """
-    done = _investigate(services, [invariant for invariant in INVARIANTS if not invariant.whole_ledger])
-    with services.ledger.transaction() as tx:
+    done = _investigate(context, [invariant for invariant in INVARIANTS if not invariant.whole_ledger])
+    with context.ledger.transaction() as tx:
         resolved = resolve_gone(
             tx,
             InvestigationKind.UNKNOWN_EFFECT,
             unresolved_subjects=_held_subjects(tx) | unknown_subjects(tx),
             resolution="the outcome of the effect is known",
         )
-        escalate_overdue(tx, limits=services.limits)
+        escalate_overdue(tx, limits=context.limits)
     return InvestigationSummary(done.opened, done.resolved + len(resolved))
 
 
-def investigate_all(services: Reconciler) -> InvestigationSummary:
+def investigate_all(context: ReconciliationContext) -> InvestigationSummary:
     """Open investigations about all that ledger, objects and effects disagree on; reads the whole ledger."""
-    done = _investigate(services, INVARIANTS)
-    with services.ledger.transaction() as tx:
+    done = _investigate(context, INVARIANTS)
+    with context.ledger.transaction() as tx:
         resolved = resolve_by_children(tx)
     return InvestigationSummary(done.opened, done.resolved + len(resolved))
 
 
 def _investigate(
-    services: Reconciler, invariants: list[Invariant] | tuple[Invariant, ...]
+    context: ReconciliationContext, invariants: list[Invariant] | tuple[Invariant, ...]
 ) -> InvestigationSummary:
-    with services.ledger.reading() as tx:
-        found = _find_violations(tx, services.bounds(), invariants)
+    with context.ledger.reading() as tx:
+        found = _find_violations(tx, context.bounds(), invariants)
     opened = resolved = 0
     for kind, violations in found.items():
         for request in violations.requests:
             point("investigate.before")
-            with services.ledger.transaction() as tx:
-                opened += open_while_violated(tx, request, limits=services.limits)
+            with context.ledger.transaction() as tx:
+                opened += open_while_violated(tx, request, limits=context.limits)
             point("investigate.after")
-        with services.ledger.transaction() as tx:
+        with context.ledger.transaction() as tx:
             subjects = {request.subject for request in violations.requests}
             gone = resolve_gone(tx, kind, unresolved_subjects=subjects, resolution=violations.resolved_when)
             resolved += len(gone)

@@ -18,7 +18,7 @@ ANSWER_SUFFIXES = (".status.json", ".ack.json")
 
 
 @dataclass(frozen=True, slots=True)
-class HomeFolders:
+class DataFolders:
     """Where one home keeps what jobs leave behind."""
 
     home: Path
@@ -27,7 +27,7 @@ class HomeFolders:
     outbox: Path
 
 
-def refuse_lost_ledger(ledger: Ledger, folders: HomeFolders) -> None:
+def refuse_lost_ledger(ledger: Ledger, folders: DataFolders) -> None:
     """Refuse to start an empty ledger next to what an earlier one accounted for; creates nothing.
 
     What is stored or answered was recorded before. So the folders are looked at first: what another
@@ -41,7 +41,7 @@ def refuse_lost_ledger(ledger: Ledger, folders: HomeFolders) -> None:
         raise LedgerUnavailable(LEDGER_LOST, home=str(folders.home), found=str(found))
 
 
-def remains(folders: HomeFolders) -> Iterator[Path]:
+def remains(folders: DataFolders) -> Iterator[Path]:
     """Yield files that only a recorded delivery can have left, relative to the home."""
     for prefix in (RESULTS_PREFIX, SCANS_PREFIX, SET_ASIDE_PREFIX):
         yield from _files(folders.objects / prefix, folders.home)

@@ -25,23 +25,23 @@ from receipt_pipeline.ledger.jobs.quarantine import (
 )
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.status import read_items
-from receipt_pipeline.reconciliation.context import Reconciler
+from receipt_pipeline.reconciliation.context import ReconciliationContext
 
 
-def hold_divergence(services: Reconciler) -> list[str]:
+def hold_divergence(context: ReconciliationContext) -> list[str]:
     """Quarantine every subject whose digests differ and that nothing holds yet; returns the job ids."""
-    with services.ledger.reading() as tx:
-        found = find(tx, DIVERGENCE_IS_HELD, services.bounds()).rows
+    with context.ledger.reading() as tx:
+        found = find(tx, DIVERGENCE_IS_HELD, context.bounds()).rows
     subjects: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in found:
         subjects.setdefault((row["job_id"], row["subject"]), []).append(row)
     held = []
     for (job_id, subject), rows in subjects.items():
         point("quarantine.before")
-        with services.ledger.transaction() as tx:
+        with context.ledger.transaction() as tx:
             listed = {entry["digest"] for entry in competing_digests(tx, job_id=job_id, subject=subject)}
             further = _further(rows, listed)
-            if hold_divergent(tx, job_id=job_id, subject=subject, limits=services.limits, further=further):
+            if hold_divergent(tx, job_id=job_id, subject=subject, limits=context.limits, further=further):
                 held.append(job_id)
         point("quarantine.after")
     return held
@@ -60,7 +60,7 @@ def _further(rows: list[dict[str, Any]], listed: set[str]) -> list[dict[str, Any
 
 
 def resolve_quarantine(
-    services: Reconciler,
+    context: ReconciliationContext,
     *,
     job_id: str,
     actor: str,
@@ -78,29 +78,29 @@ def resolve_quarantine(
             QUARANTINE.OUTPUT_NOT_HELD.v1 or STATE.REFUSES.v1, see `keep_output`.
     """
     assert (keep is None) == withdraw, "either a digest is kept or the result is withdrawn"
-    verified = _verified(services, job_id, keep) if keep is not None else None
+    verified = _verified(context, job_id, keep) if keep is not None else None
     point("quarantine.before")
-    with services.ledger.transaction() as tx:
+    with context.ledger.transaction() as tx:
         if read_job(tx, job_id) is None:
             raise NotFound(NOT_FOUND, job_id=job_id)
         if keep is None:
-            withdraw_output(tx, job_id=job_id, actor=actor, limits=services.limits, note=note)
+            withdraw_output(tx, job_id=job_id, actor=actor, limits=context.limits, note=note)
         else:
             keep_output(
                 tx,
                 job_id=job_id,
                 digest=keep,
                 actor=actor,
-                limits=services.limits,
+                limits=context.limits,
                 verified=verified,
                 note=note,
             )
     point("quarantine.after")
 
 
-def _verified(services: Reconciler, job_id: str, digest: str) -> VerifiedResult | None:
+def _verified(context: ReconciliationContext, job_id: str, digest: str) -> VerifiedResult | None:
     """Read the stored upload of an open job that has this digest and says what the ledger's items say."""
-    with services.ledger.reading() as tx:
+    with context.ledger.reading() as tx:
         job = read_job(tx, job_id)
         if job is None or job["state"] in TERMINAL_STATES:
             return None
@@ -111,7 +111,7 @@ def _verified(services: Reconciler, job_id: str, digest: str) -> VerifiedResult 
     for upload in uploads:
         key = upload["idempotency_key"]
         try:
-            data = services.objects.read(key)
+            data = context.objects.read(key)
             if digest_of_bytes(data) == digest and _agrees(data, job, rows):
                 return VerifiedResult(key=key, digest=digest, size_bytes=len(data))
         except ObjectFault:

@@ -25,10 +25,10 @@ from receipt_pipeline.ledger.effects.retention import (
     record_purged,
 )
 from receipt_pipeline.objects.store import SCANS_PREFIX, SET_ASIDE_PREFIX, ObjectEntry
-from receipt_pipeline.reconciliation.context import JOBS_BATCH_MAX, OBJECTS_BATCH_MAX, Reconciler
+from receipt_pipeline.reconciliation.context import JOBS_BATCH_MAX, OBJECTS_BATCH_MAX, ReconciliationContext
 
 
-def expire_results(services: Reconciler) -> list[str]:
+def expire_results(context: ReconciliationContext) -> list[str]:
     """Purge the payload of every closed job whose retention has passed and that nothing holds.
 
     A crash after the tombstone is finished by the next pass: the tombstone is the decision.
@@ -38,40 +38,40 @@ def expire_results(services: Reconciler) -> list[str]:
     Raises:
         ObjectFault: the store refused a deletion; it is tried again by the next pass.
     """
-    with services.ledger.reading() as tx:
+    with context.ledger.reading() as tx:
         begun = buried_but_unpurged(tx, limit=JOBS_BATCH_MAX)
         due = due_results(tx, limit=JOBS_BATCH_MAX)
     left: dict[str, list[str]] = {}
     for row in begun:
         left.setdefault(row["job_id"], []).append(row["object_key"])
-    purged = [job_id for job_id, keys in left.items() if _purge(services, job_id, keys)]
+    purged = [job_id for job_id, keys in left.items() if _purge(context, job_id, keys)]
     for job_id in due:
         if job_id in left:
             continue
-        with services.ledger.transaction() as tx:
+        with context.ledger.transaction() as tx:
             keys = bury_result(tx, job_id=job_id)
-        if keys is not None and _purge(services, job_id, keys):
+        if keys is not None and _purge(context, job_id, keys):
             purged.append(job_id)
     return purged
 
 
-def _purge(services: Reconciler, job_id: str, keys: Sequence[str]) -> bool:
+def _purge(context: ReconciliationContext, job_id: str, keys: Sequence[str]) -> bool:
     point("retention.before")
     for key in keys:
-        services.objects.delete(key)
+        context.objects.delete(key)
     point("retention.after")
-    with services.ledger.transaction() as tx:
+    with context.ledger.transaction() as tx:
         return record_purged(tx, job_id=job_id)
 
 
-def expire_diagnostics(services: Reconciler) -> list[str]:
+def expire_diagnostics(context: ReconciliationContext) -> list[str]:
     """Remove hosts, runs and measurements of attempts, sooner than any payload; returns job ids (R129)."""
-    with services.ledger.reading() as tx:
+    with context.ledger.reading() as tx:
         due = due_diagnostics(
-            tx, retention_s=services.limits.retention.diagnostics_retention_s, limit=JOBS_BATCH_MAX
+            tx, retention_s=context.limits.retention.diagnostics_retention_s, limit=JOBS_BATCH_MAX
         )
     for job_id in due:
-        with services.ledger.transaction() as tx:
+        with context.ledger.transaction() as tx:
             forget_diagnostics(tx, job_id)
     return due
 
@@ -91,64 +91,64 @@ class ScanSweep:
     holds_released: int
 
 
-def sweep_scans(services: Reconciler) -> ScanSweep:
+def sweep_scans(context: ReconciliationContext) -> ScanSweep:
     """Remove scans that nobody holds: marked now, removed when they are still unwanted a grace later.
 
     Nothing that an accepted, unpurged job names is ever marked or removed, whatever became of its hold.
     What was set aside under the key of a removed scan goes with it. A deletion that a crash kept from
     happening is done by the next pass: the tombstone is the decision.
     """
-    limits = services.limits
-    with services.ledger.transaction() as tx:
+    limits = context.limits
+    with context.ledger.transaction() as tx:
         now = tx.now()
         released = release_stale_copies(tx, before=now - dt.timedelta(seconds=limits.retention.copy_hold_s))
         ripe = marked_scans(
             tx, before=now - dt.timedelta(seconds=limits.retention.orphan_grace_s), limit=OBJECTS_BATCH_MAX
         )
     for key in ripe:
-        with services.ledger.transaction() as tx:
+        with context.ledger.transaction() as tx:
             condemn_scan(tx, key)
     removed: list[str] = []
     marked = 0
     old = now - dt.timedelta(seconds=limits.retention.orphan_grace_s)
-    for batch in _stored_scans(services):
-        with services.ledger.reading() as tx:
+    for batch in _stored_scans(context):
+        with context.ledger.reading() as tx:
             condemned = removed_scans(tx, [entry.key for entry in batch])
             held = held_keys(tx, [entry.key for entry in batch])
-        removed += [key for key in sorted(condemned - held) if _remove(services, key)]
+        removed += [key for key in sorted(condemned - held) if _remove(context, key)]
         unheld = [
             entry.key for entry in batch if entry.key not in held | condemned and entry.modified_at <= old
         ]
-        marked += _mark(services, unheld)
+        marked += _mark(context, unheld)
     return ScanSweep(tuple(removed), marked, released)
 
 
-def _mark(services: Reconciler, keys: Sequence[str]) -> int:
+def _mark(context: ReconciliationContext, keys: Sequence[str]) -> int:
     """Mark scans in one transaction; returns how many are newly marked."""
     if not keys:
         return 0
-    with services.ledger.transaction() as tx:
+    with context.ledger.transaction() as tx:
         return sum(mark_scan(tx, key) for key in keys)
 
 
-def _stored_scans(services: Reconciler) -> Iterator[list[ObjectEntry]]:
-    entries = services.objects.listing(SCANS_PREFIX)
+def _stored_scans(context: ReconciliationContext) -> Iterator[list[ObjectEntry]]:
+    entries = context.objects.listing(SCANS_PREFIX)
     while batch := list(islice(entries, OBJECTS_BATCH_MAX)):
         yield batch
 
 
-def _remove(services: Reconciler, key: str) -> bool:
+def _remove(context: ReconciliationContext, key: str) -> bool:
     """Remove a scan, unless somebody took a hold of it meanwhile: then it is put back as it was.
 
     Acceptance takes its hold before it looks whether the scan is there, so one of the two sees the other.
     """
-    data = services.objects.read(key)
-    services.objects.delete(key)
-    with services.ledger.reading() as tx:
+    data = context.objects.read(key)
+    context.objects.delete(key)
+    with context.ledger.reading() as tx:
         wanted = bool(held_keys(tx, [key]))
     if wanted:
-        services.objects.put(key, data)
+        context.objects.put(key, data)
         return False
-    for aside in list(services.objects.listing(f"{SET_ASIDE_PREFIX}{key}/")):
-        services.objects.delete(aside.key)
+    for aside in list(context.objects.listing(f"{SET_ASIDE_PREFIX}{key}/")):
+        context.objects.delete(aside.key)
     return True

@@ -23,8 +23,8 @@ from receipt_pipeline.effects.alerts import deliver_alerts
 from receipt_pipeline.ledger.effects.alerts import AlertFinding, link_alerts, raise_alert
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.schema import effects as effect_tables
-from receipt_pipeline.reconciliation.repair import answer_question, reconcile, reconcile_ledger
-from receipt_pipeline.reconciliation.take_over import take_expired_leases
+from receipt_pipeline.reconciliation.repair import decide_investigation, reconcile, reconcile_ledger
+from receipt_pipeline.reconciliation.take_over import take_over_expired_leases
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
@@ -70,7 +70,7 @@ def upload(house: ReconcileBench, capability: Capability, side: str) -> None:
     stored = house.bench.stored_results(job_id)
     assert house.bench.job(job_id)["state"] == "running", "no answered call closes a job (R091)"
     house.clock.advance(PAST_RETRY_S)
-    take_expired_leases(house.services)
+    take_over_expired_leases(house.services)
     house.bench.work_until_closed(job_id)
     job, rows = house.bench.job(job_id), house.bench.effects(job_id)
     assert [row["state"] for row in rows].count("committed") == 1
@@ -131,7 +131,9 @@ def assert_owned_and_never_repeated(house: ReconcileBench, channel: ScriptedChan
     house.settle_effects()
     assert channel.sends == 1
     assert [row["kind"] for row in house.questions()] == ["unknown_effect"]
-    answer_question(house.services, question["investigation_id"], note="they have it", actor="operations")
+    decide_investigation(
+        house.services, question["investigation_id"], note="they have it", actor="operations"
+    )
     assert reconcile_ledger(house.services).messages_settled == (f"msg_{job_id}",)
     assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "abandoned"
     assert channel.sends == 1
@@ -227,7 +229,7 @@ def assert_owned_and_never_repeated_though_required(house: ReconcileBench, job_i
     house.clock.advance(house.limits.delivery.effect_deadline_s + 1)
     assert not house.check("effects_have_no_gaps").passed
     [question] = [row for row in house.questions() if row["kind"] == "unknown_effect"]
-    answer_question(house.services, question["investigation_id"], note="not there", actor="operations")
+    decide_investigation(house.services, question["investigation_id"], note="not there", actor="operations")
     reconcile_ledger(house.services)
     assert house.check("effects_have_no_gaps").passed
     assert house.bench.job(job_id)["settled_at"] is not None

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.schema.jobs import metadata
 from receipt_pipeline_tests.conformance.test_legacy_jobs import DONE, RUNNING, take
@@ -28,7 +28,7 @@ LATER_COLUMNS = {("investigations", "tenant")}
 
 
 @pytest.fixture
-def services(ledger: Ledger, tmp_path: Path, clock: FakeClock) -> EffectServices:
+def services(ledger: Ledger, tmp_path: Path, clock: FakeClock) -> EffectContext:
     """A ledger with a job in every state and two that an older system ran, delivered and consumed."""
     home = effects_home(ledger, tmp_path)
     a_job_in_every_state(home, clock)
@@ -58,7 +58,7 @@ def _known(table: sa.Table, known_only: bool) -> sa.Select[Any]:
 
 
 @pytest.mark.requirement("R150")
-def test_an_earlier_version_reads_every_record_it_knows_after_the_way_back(services: EffectServices) -> None:
+def test_an_earlier_version_reads_every_record_it_knows_after_the_way_back(services: EffectContext) -> None:
     ledger = services.ledger
     before = every_row(ledger)
     assert ledger.roll_back(EARLIER) == []
@@ -66,7 +66,7 @@ def test_an_earlier_version_reads_every_record_it_knows_after_the_way_back(servi
     assert {"jobs", "items", "events", "investigations"} <= {name for name, rows in before.items() if rows}
 
 
-def test_going_forward_again_loses_nothing(services: EffectServices) -> None:
+def test_going_forward_again_loses_nothing(services: EffectContext) -> None:
     ledger = services.ledger
     whole = every_row(ledger, known_only=False)
     ledger.roll_back(EARLIER)
@@ -75,7 +75,7 @@ def test_going_forward_again_loses_nothing(services: EffectServices) -> None:
     assert set(whole) == set(metadata.tables)
 
 
-def test_what_is_no_earlier_revision_is_refused_and_nothing_changes(services: EffectServices) -> None:
+def test_what_is_no_earlier_revision_is_refused_and_nothing_changes(services: EffectContext) -> None:
     before = every_row(services.ledger)
     for revision in ("0099", "base", "-1"):
         with pytest.raises(InputRefused, match=r"FIELD\.INVALID\.v1"):

@@ -25,7 +25,7 @@ from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.request import resolve_limits
 from receipt_pipeline.effects.channels import FileChannel
 from receipt_pipeline.effects.consume import consume_due
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.jobs.accept import insert_job
@@ -39,7 +39,7 @@ from receipt_pipeline.ledger.jobs.waves import (
 from receipt_pipeline.ledger.schema.jobs import jobs, releases
 from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.objects.store import scan_key
-from receipt_pipeline.reconciliation.context import Reconciler
+from receipt_pipeline.reconciliation.context import ReconciliationContext
 from receipt_pipeline.reconciliation.repair import reconcile_ledger
 from receipt_pipeline.worker.loop import Worker, work_group
 from receipt_pipeline_tests.builders import CALLER, TENANT, a_request, approve, stored
@@ -107,11 +107,11 @@ def accept_jobs(ledger: Ledger, folder: Path, count: int) -> None:
                 )
 
 
-def services_of(ledger: Ledger, folder: Path) -> tuple[EffectServices, Reconciler]:
+def services_of(ledger: Ledger, folder: Path) -> tuple[EffectContext, ReconciliationContext]:
     """Return the effects and the reconciler over a ledger and the folder of its objects and outbox."""
     objects, outbox = LocalObjectStore(folder / "objects"), folder / "outbox"
-    effects = EffectServices(ledger, objects, FileChannel(outbox), outbox, LIMITS)
-    return effects, Reconciler(ledger, objects, LIMITS)
+    effects = EffectContext(ledger, objects, FileChannel(outbox), outbox, LIMITS)
+    return effects, ReconciliationContext(ledger, objects, LIMITS)
 
 
 def no_heartbeat(_beat: Callable[[], None]) -> Callable[[], None]:

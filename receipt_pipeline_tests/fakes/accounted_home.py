@@ -10,7 +10,7 @@ from receipt_pipeline.core.attempts import FailureClass
 from receipt_pipeline.core.items import Decision, ItemOutcome
 from receipt_pipeline.core.reasons import RESULT_MISSING, UPLOAD_FAILED
 from receipt_pipeline.effects.consume import consume_due, receive_event
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.investigations import InvestigationKind, InvestigationRequest, open_investigation
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
@@ -33,7 +33,7 @@ from receipt_pipeline_tests.fakes.effects_home import a_stored_success, an_event
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 
 
-def an_accountant(services: EffectServices, folder: Path) -> Accountant:
+def an_accountant(services: EffectContext, folder: Path) -> Accountant:
     """Return an accountant over the ledger of these services; its report lies in `folder/report`."""
     return Accountant(ledger=services.ledger, report_root=folder / "report", limits=services.limits)
 
@@ -45,13 +45,13 @@ def an_outcome_of(total_minor: int | None, currency: str | None = "EUR") -> Item
     return ItemOutcome(item_class=an_outcome().item_class, decision=Decision.CLEAR, risk_ppm=1, fields=fields)
 
 
-def round_of_effects(services: EffectServices) -> None:
+def round_of_effects(services: EffectContext) -> None:
     """Deliver and consume once."""
     deliver(services, limit=100, time_bound_s=60)
     consume_due(services, limit=100, time_bound_s=60)
 
 
-def a_retried_success(services: EffectServices, clock: FakeClock) -> str:
+def a_retried_success(services: EffectContext, clock: FakeClock) -> str:
     """Let a job's first upload fail for certain, and its second attempt publish."""
     job = a_claimed_job(services.ledger)
     finish_items(services.ledger, job)
@@ -65,7 +65,7 @@ def a_retried_success(services: EffectServices, clock: FakeClock) -> str:
     return job.token.job_id
 
 
-def a_job_in_every_state(services: EffectServices, clock: FakeClock) -> dict[str, Any]:
+def a_job_in_every_state(services: EffectContext, clock: FakeClock) -> dict[str, Any]:
     """Make one job per ending and one that is open; return their ids by name."""
     made = {"clear": a_stored_success(services, an_outcome_of(1234))["job_id"]}
     made["review"] = a_stored_success(services, an_outcome(Decision.REVIEW), a_rejection(), items=2)["job_id"]
@@ -90,14 +90,14 @@ def a_job_in_every_state(services: EffectServices, clock: FakeClock) -> dict[str
     return made
 
 
-def close(services: EffectServices, job: ClaimedJob) -> str:
+def close(services: EffectContext, job: ClaimedJob) -> str:
     """Close a claimed job that kept no item."""
     with services.ledger.transaction() as tx:
         close_without_result(tx, job.token, limits=LIMITS)
     return str(job.token.job_id)
 
 
-def a_question(services: EffectServices, kind: InvestigationKind, job_id: str) -> str:
+def a_question(services: EffectContext, kind: InvestigationKind, job_id: str) -> str:
     """Open an investigation about a job."""
     with services.ledger.transaction() as tx:
         return open_investigation(

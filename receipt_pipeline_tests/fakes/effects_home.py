@@ -8,7 +8,7 @@ from typing import Any
 from receipt_pipeline.core.items import ItemOutcome
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.effects.channels import Channel, FileChannel
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
 from receipt_pipeline.ledger.rows import read_job
@@ -18,10 +18,10 @@ from receipt_pipeline_tests.builders import LIMITS, a_claimed_job, a_result, fin
 
 def effects_home(
     ledger: Ledger, folder: Path, *, channel: Channel | None = None, limits: Limits = LIMITS
-) -> EffectServices:
+) -> EffectContext:
     """Return services over `folder/objects` and `folder/outbox`; the file channel unless one is given."""
     outbox = folder / "outbox"
-    return EffectServices(
+    return EffectContext(
         ledger=ledger,
         objects=LocalObjectStore(folder / "objects"),
         channel=channel or FileChannel(outbox),
@@ -31,7 +31,7 @@ def effects_home(
 
 
 def a_stored_success(
-    services: EffectServices, *outcomes: ItemOutcome, content: str = "result", **given: Any
+    services: EffectContext, *outcomes: ItemOutcome, content: str = "result", **given: Any
 ) -> dict[str, Any]:
     """Accept, work off and publish a job, its object stored; return the job's row."""
     given.setdefault("items", len(outcomes) or 1)
@@ -43,7 +43,7 @@ def a_stored_success(
     return the_job(services, job.token.job_id)
 
 
-def the_job(services: EffectServices, job_id: str) -> dict[str, Any]:
+def the_job(services: EffectContext, job_id: str) -> dict[str, Any]:
     """Return a job's row as it stands now."""
     with services.ledger.reading() as tx:
         row = read_job(tx, job_id)
@@ -51,7 +51,7 @@ def the_job(services: EffectServices, job_id: str) -> dict[str, Any]:
     return row
 
 
-def rows_of(services: EffectServices, statement: Any) -> list[dict[str, Any]]:
+def rows_of(services: EffectContext, statement: Any) -> list[dict[str, Any]]:
     """Run a query on the ledger and return its rows."""
     with services.ledger.reading() as tx:
         return tx.rows(statement)

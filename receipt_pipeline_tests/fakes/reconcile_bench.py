@@ -15,7 +15,7 @@ from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import WORKER_LOST
 from receipt_pipeline.effects.channels import Channel, FileChannel
 from receipt_pipeline.effects.consume import consume_due
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.invariants import CHECKED, INVARIANTS
@@ -26,7 +26,7 @@ from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.ledger.schema.jobs import jobs, metadata
 from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.reconciliation.checks import run_check
-from receipt_pipeline.reconciliation.context import Reconciler
+from receipt_pipeline.reconciliation.context import ReconciliationContext
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.builders import claimed
 from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
@@ -52,15 +52,15 @@ class ReconcileBench:
         return cls(ledger, clock, folder, WorkerBench(ledger, objects, clock))
 
     @property
-    def services(self) -> Reconciler:
+    def services(self) -> ReconciliationContext:
         """Return what reconciliation is handed."""
-        return Reconciler(self.ledger, self.bench.objects, self.limits)
+        return ReconciliationContext(self.ledger, self.bench.objects, self.limits)
 
     @property
-    def effects(self) -> EffectServices:
+    def effects(self) -> EffectContext:
         """Return the outbox sender and the review consumer."""
         outbox = self.folder / "outbox"
-        return EffectServices(
+        return EffectContext(
             ledger=self.ledger,
             objects=self.bench.objects,
             channel=self.channel or FileChannel(outbox),

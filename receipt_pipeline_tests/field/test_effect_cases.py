@@ -27,14 +27,14 @@ from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.request import JOB_CONTRACT, ItemRequest, JobRequest
 from receipt_pipeline.drill.failure_plan import Fault, Plan, PlannedFault
 from receipt_pipeline.effects.consume import consume_due, receive_event
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.schema.effects import consumed, investigations, quarantine, review_tasks
 from receipt_pipeline.reconciliation.checks import run_check
-from receipt_pipeline.reconciliation.context import Reconciler
+from receipt_pipeline.reconciliation.context import ReconciliationContext
 from receipt_pipeline_tests.builders import (
     LIMITS,
     a_result,
@@ -88,7 +88,7 @@ print(json.dumps({name: run_query(accountant, query) for name, query in queries.
 
 
 @pytest.fixture
-def services(ledger: Ledger, tmp_path: Path) -> EffectServices:
+def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
     """Effects over this test's own ledger and folder."""
     return effects_home(ledger, tmp_path)
 
@@ -106,9 +106,7 @@ def rows_of_manifest(folder: Path) -> list[JobRequest]:
     ]
 
 
-def a_success(
-    services: EffectServices, job_id: str, *, stored: bool = True, **outcome: Any
-) -> dict[str, Any]:
+def a_success(services: EffectContext, job_id: str, *, stored: bool = True, **outcome: Any) -> dict[str, Any]:
     """Work off an accepted job; its object is stored unless the upload is to fail unnoticed."""
     job = claimed(services.ledger, job_id)
     finish_items(services.ledger, job, an_outcome(**outcome))
@@ -119,18 +117,18 @@ def a_success(
     return the_job(services, job_id)
 
 
-def accept_all(services: EffectServices, requests: list[JobRequest]) -> list[str]:
+def accept_all(services: EffectContext, requests: list[JobRequest]) -> list[str]:
     """Accept the requests and return the job ids in their order."""
     return [an_accepted_job(services.ledger, request)["job_id"] for request in requests]
 
 
-def a_round(services: EffectServices) -> None:
+def a_round(services: EffectContext) -> None:
     """Deliver and consume once."""
     deliver(services, limit=100, time_bound_s=60)
     consume_due(services, limit=100, time_bound_s=60)
 
 
-def tasks_by_job(services: EffectServices) -> dict[str, int]:
+def tasks_by_job(services: EffectContext) -> dict[str, int]:
     """Count the review tasks per job."""
     rows = rows_of(services, select(review_tasks.c.job_id))
     return {row["job_id"]: sum(other == row for other in rows) for row in rows}
@@ -138,7 +136,7 @@ def tasks_by_job(services: EffectServices) -> dict[str, int]:
 
 @pytest.mark.requirement("R073", "R074", "R079", "R084", "R088", "R135")
 def test_case_08_a_lost_notification_is_made_up_for_and_a_repeated_one_counted(
-    services: EffectServices, shared: Path, tmp_path: Path
+    services: EffectContext, shared: Path, tmp_path: Path
 ) -> None:
     job_ids = accept_all(services, rows_of_manifest(case(shared, "08")))
     first, second, third = (a_success(services, job_id) for job_id in job_ids)
@@ -158,11 +156,11 @@ def test_case_08_a_lost_notification_is_made_up_for_and_a_repeated_one_counted(
 
 @pytest.mark.requirement("R081", "R082")
 def test_case_09_a_success_marker_without_its_object_is_named_and_never_acted_upon(
-    services: EffectServices, shared: Path, tmp_path: Path
+    services: EffectContext, shared: Path, tmp_path: Path
 ) -> None:
     job_ids = accept_all(services, rows_of_manifest(case(shared, "09")))
     first, second, third = (a_success(services, job_id, stored=job_id != job_ids[1]) for job_id in job_ids)
-    reconciler = Reconciler(ledger=services.ledger, objects=services.objects, limits=LIMITS)
+    reconciler = ReconciliationContext(ledger=services.ledger, objects=services.objects, limits=LIMITS)
     checked = run_check(reconciler, "every_success_has_its_object")
     assert (checked.passed, [row["job_id"] for row in checked.violations]) == (False, [second["job_id"]])
     a_round(services)
@@ -175,7 +173,7 @@ def test_case_09_a_success_marker_without_its_object_is_named_and_never_acted_up
 
 @pytest.mark.slow
 def test_case_31_a_reader_of_the_report_stands_in_nobodys_way(
-    services: EffectServices, shared: Path, tmp_path: Path
+    services: EffectContext, shared: Path, tmp_path: Path
 ) -> None:
     accountant = an_accountant(services, tmp_path)
     publish_report(accountant)
@@ -199,7 +197,7 @@ def test_case_31_a_reader_of_the_report_stands_in_nobodys_way(
 
 
 def test_case_32_cut_logs_are_set_aside_and_the_account_is_built_from_the_ledger(
-    services: EffectServices, shared: Path, tmp_path: Path
+    services: EffectContext, shared: Path, tmp_path: Path
 ) -> None:
     accountant = an_accountant(services, tmp_path)
     for job_id in accept_all(services, rows_of_manifest(case(shared, "32"))):
@@ -239,7 +237,7 @@ def account_in(zone: str, ledger_url: str, folder: Path) -> Any:
 
 @pytest.mark.slow
 def test_case_33_money_is_exact_and_days_are_the_same_wherever_the_machine_stands(
-    services: EffectServices, shared: Path, tmp_path: Path, clock: FakeClock, ledger_url: str
+    services: EffectContext, shared: Path, tmp_path: Path, clock: FakeClock, ledger_url: str
 ) -> None:
     folder = case(shared, "33")
     expected = json.loads((folder / "expected.json").read_text())
@@ -265,7 +263,7 @@ def test_case_33_money_is_exact_and_days_are_the_same_wherever_the_machine_stand
             assert {row["time_zone"] for row in answer[days]} == {days}
 
 
-def work_off_at_once(services: EffectServices, job_id: str, amounts: list[tuple[Decimal, str]]) -> None:
+def work_off_at_once(services: EffectContext, job_id: str, amounts: list[tuple[Decimal, str]]) -> None:
     """Class every item of a job with its amount, all checkpoints in one transaction."""
     job = claimed(services.ledger, job_id)
     with services.ledger.transaction() as tx:
@@ -284,7 +282,7 @@ def deliveries_of(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.requirement("R083", "R084", "R085", "R088", "R136")
 def test_case_34_repeats_are_told_by_the_decision_and_another_output_is_a_conflict(
-    services: EffectServices, shared: Path, tmp_path: Path
+    services: EffectContext, shared: Path, tmp_path: Path
 ) -> None:
     told = deliveries_of(case(shared, "34"))
     made, digests = {}, {}
@@ -321,7 +319,7 @@ def test_case_34_repeats_are_told_by_the_decision_and_another_output_is_a_confli
 
 @pytest.mark.requirement("R054", "R138")
 def test_case_35_events_out_of_order_never_take_a_state_back(
-    services: EffectServices, shared: Path, tmp_path: Path, clock: FakeClock
+    services: EffectContext, shared: Path, tmp_path: Path, clock: FakeClock
 ) -> None:
     told = deliveries_of(case(shared, "35"))
     made = {name: an_accepted_job(services.ledger, key=name) for name in sorted({row["job"] for row in told})}

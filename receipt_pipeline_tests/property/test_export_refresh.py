@@ -17,7 +17,7 @@ from receipt_pipeline.core.alerts import AlertKind
 from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.items import Decision
 from receipt_pipeline.effects.consume import receive_event
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.effects.alerts import AlertFinding, record_alert_delivery, record_alerts
 from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_first_checks, record_object_check
 from receipt_pipeline.ledger.effects.retention import forget_diagnostics, record_purged
@@ -52,7 +52,7 @@ COMMANDS = 30
 class History:
     """A ledger to which things happen, chosen by dice."""
 
-    def __init__(self, services: EffectServices, clock: FakeClock, dice: random.Random) -> None:
+    def __init__(self, services: EffectContext, clock: FakeClock, dice: random.Random) -> None:
         self.services, self.clock, self.dice = services, clock, dice
         self.waiting: list[str] = []
 

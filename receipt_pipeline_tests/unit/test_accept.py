@@ -16,7 +16,7 @@ from receipt_pipeline.core.errors import InputRefused, KeyConflict, NotAllowed, 
 from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.core.reasons import STORAGE_FULL
 from receipt_pipeline.effects.channels import FileChannel
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.status_documents import send_status_documents
 from receipt_pipeline.intake import accept as accepting
 from receipt_pipeline.intake import scans as copying
@@ -80,7 +80,7 @@ def test_the_answer_says_where_to_ask_and_nothing_of_a_result(
 ) -> None:
     outbox = home / "outbox"
     intake = an_intake(ledger, home)
-    effects = EffectServices(
+    effects = EffectContext(
         ledger=ledger,
         objects=intake.objects,
         channel=FileChannel(outbox),

@@ -12,7 +12,7 @@ from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.receipt_text import compensation
 from receipt_pipeline.ledger.effects.consumption import make_review_tasks
 from receipt_pipeline.ledger.effects.objects import COPYING, hold_objects
-from receipt_pipeline.reconciliation.context import Reconciler
+from receipt_pipeline.reconciliation.context import ReconciliationContext
 from receipt_pipeline.reconciliation.repair import ReconcileSummary
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.builders import CALLER
@@ -106,7 +106,7 @@ def test_only_a_person_gives_held_jobs_a_new_closing_bound(
 ) -> None:
     granted: list[bool] = []
 
-    def noted(reconciler: Reconciler, **given: bool) -> ReconcileSummary:
+    def noted(reconciler: ReconciliationContext, **given: bool) -> ReconcileSummary:
         granted.append(given["granted"])
         return ReconcileSummary()
 

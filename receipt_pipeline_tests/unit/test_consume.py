@@ -18,7 +18,7 @@ from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.pins import Pins, decision_id
 from receipt_pipeline.core.reasons import EVENT_CONFLICT, EVENT_LATE, OBJECT_UNREADABLE
 from receipt_pipeline.effects.consume import EventOutcome, consume_due, receive_event
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.expire import expire_job
@@ -53,27 +53,27 @@ OTHER_DIGEST = digest_of_bytes(b"another output")
 
 
 @pytest.fixture
-def services(ledger: Ledger, tmp_path: Path) -> EffectServices:
+def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
     """Effects over this test's own ledger and folder."""
     return effects_home(ledger, tmp_path)
 
 
-def consume(services: EffectServices, **given: Any) -> dict[str, int]:
+def consume(services: EffectContext, **given: Any) -> dict[str, int]:
     """Consume once and return the outcomes by count."""
     return dict(consume_due(services, limit=given.pop("limit", 10), time_bound_s=60, **given).outcomes)
 
 
-def send(services: EffectServices) -> None:
+def send(services: EffectContext) -> None:
     """Deliver once."""
     deliver(services, limit=10, time_bound_s=60)
 
 
-def tasks(services: EffectServices) -> list[dict[str, Any]]:
+def tasks(services: EffectContext) -> list[dict[str, Any]]:
     """Return all review tasks in order of their items."""
     return rows_of(services, select(review_tasks).order_by(review_tasks.c.job_id, review_tasks.c.ordinal))
 
 
-def outcomes(services: EffectServices) -> list[str]:
+def outcomes(services: EffectContext) -> list[str]:
     """Return the outcomes of all consumed events, in the order they were taken in."""
     query = select(consumed.c.outcome).order_by(consumed.c.consumed_id)
     return [row["outcome"] for row in rows_of(services, query)]
@@ -81,7 +81,7 @@ def outcomes(services: EffectServices) -> list[str]:
 
 @pytest.mark.requirement("R083", "R087")
 def test_every_decision_of_a_verified_success_is_one_task_under_its_decision_id(
-    services: EffectServices,
+    services: EffectContext,
 ) -> None:
     job = a_stored_success(services, an_outcome(), an_outcome(Decision.REVIEW), a_rejection())
     send(services)
@@ -99,7 +99,7 @@ def test_every_decision_of_a_verified_success_is_one_task_under_its_decision_id(
 
 
 @pytest.mark.requirement("R084", "R088")
-def test_the_same_success_delivered_twice_makes_one_task_and_is_counted(services: EffectServices) -> None:
+def test_the_same_success_delivered_twice_makes_one_task_and_is_counted(services: EffectContext) -> None:
     job = a_stored_success(services)
     first = receive_event(services, an_event(job, "ev-1"), source="notification")
     second = receive_event(services, an_event(job, "ev-2"), source="notification")
@@ -130,7 +130,7 @@ def test_a_dropped_notification_is_made_up_for_by_polling_the_ledger(
 @pytest.mark.requirement("R082")
 @pytest.mark.parametrize("damage", ["gone", "altered", "longer"])
 def test_a_notification_of_a_result_that_cannot_be_verified_is_not_acted_upon(
-    services: EffectServices, damage: str
+    services: EffectContext, damage: str
 ) -> None:
     job = a_stored_success(services)
     data = services.objects.read(job["result_key"])
@@ -155,7 +155,7 @@ class UnreadableObjects:
         raise ObjectFault(OBJECT_UNREADABLE, key=key)
 
 
-def test_a_store_that_is_away_leaves_the_decision_due(services: EffectServices) -> None:
+def test_a_store_that_is_away_leaves_the_decision_due(services: EffectContext) -> None:
     job = a_stored_success(services)
     away = dataclasses.replace(services, objects=UnreadableObjects())  # type: ignore[arg-type]
     assert consume(away) == {"unverified": 1}
@@ -168,7 +168,7 @@ def test_a_store_that_is_away_leaves_the_decision_due(services: EffectServices) 
 
 
 def test_results_that_stay_unreadable_do_not_keep_others_waiting(
-    services: EffectServices, clock: FakeClock
+    services: EffectContext, clock: FakeClock
 ) -> None:
     for _ in range(3):
         job = a_stored_success(services)
@@ -181,7 +181,7 @@ def test_results_that_stay_unreadable_do_not_keep_others_waiting(
 
 @pytest.mark.requirement("R085")
 def test_another_result_under_the_same_job_is_quarantined_and_the_first_tasks_disputed(
-    services: EffectServices,
+    services: EffectContext,
 ) -> None:
     job = a_stored_success(services)
     receive_event(services, an_event(job, "ev-1"), source="notification")
@@ -200,7 +200,7 @@ def test_another_result_under_the_same_job_is_quarantined_and_the_first_tasks_di
     assert EVENT_CONFLICT.code == "EVENT.CONFLICT.v1"
 
 
-def test_a_quarantined_job_gets_no_tasks(services: EffectServices) -> None:
+def test_a_quarantined_job_gets_no_tasks(services: EffectContext) -> None:
     job = a_stored_success(services)
     receive_event(services, an_event(job, "ev-1", result_digest=OTHER_DIGEST), source="notification")
     assert receive_event(services, an_event(job, "ev-2"), source="notification").outcome == "held"
@@ -211,7 +211,7 @@ def test_a_quarantined_job_gets_no_tasks(services: EffectServices) -> None:
 
 @pytest.mark.requirement("R054")
 def test_a_success_event_after_expiry_is_recorded_as_late_and_changes_nothing(
-    services: EffectServices, clock: FakeClock
+    services: EffectContext, clock: FakeClock
 ) -> None:
     job = an_accepted_job(services.ledger)
     clock.set(job["queue_deadline"])
@@ -228,7 +228,7 @@ def test_a_success_event_after_expiry_is_recorded_as_late_and_changes_nothing(
     assert row["reason_code"] == EVENT_LATE.code == "EVENT.LATE.v1"
 
 
-def test_a_success_that_the_ledger_does_not_know_is_not_believed(services: EffectServices) -> None:
+def test_a_success_that_the_ledger_does_not_know_is_not_believed(services: EffectContext) -> None:
     job = a_claimed_job(services.ledger)
     finish_items(services.ledger, job)
     event = an_event(job.job, "ev-1", result_digest=OTHER_DIGEST)
@@ -237,7 +237,7 @@ def test_a_success_that_the_ledger_does_not_know_is_not_believed(services: Effec
     assert the_job(services, job.token.job_id)["state"] == "running"
 
 
-def test_events_out_of_order_leave_the_state_to_the_ledger(services: EffectServices) -> None:
+def test_events_out_of_order_leave_the_state_to_the_ledger(services: EffectContext) -> None:
     job = a_stored_success(services)
     told = [
         receive_event(services, an_event(job, f"ev-{n}", state=state, result_digest=None), source="poll-api")
@@ -247,7 +247,7 @@ def test_events_out_of_order_leave_the_state_to_the_ledger(services: EffectServi
     assert the_job(services, job["job_id"])["state"] == "succeeded"
 
 
-def test_an_event_of_an_unknown_job_is_recorded_and_harms_nothing(services: EffectServices) -> None:
+def test_an_event_of_an_unknown_job_is_recorded_and_harms_nothing(services: EffectContext) -> None:
     event = {"event_id": "ev-1", "job_id": "job_unknown", "state": "succeeded"}
     assert receive_event(services, event, source="notification").outcome is EventOutcome.UNKNOWN
     assert outcomes(services) == ["unknown"]
@@ -264,7 +264,7 @@ def test_an_event_of_an_unknown_job_is_recorded_and_harms_nothing(services: Effe
     ],
 )
 def test_what_is_no_event_is_refused_by_name_and_not_recorded(
-    services: EffectServices, spoilt: dict[str, Any], pointer: str, code: str
+    services: EffectContext, spoilt: dict[str, Any], pointer: str, code: str
 ) -> None:
     event = {"event_id": "ev-1", "job_id": "job_1", "state": "succeeded"} | spoilt
     with pytest.raises(InputRefused) as refused:
@@ -274,7 +274,7 @@ def test_what_is_no_event_is_refused_by_name_and_not_recorded(
 
 
 def test_the_same_event_again_is_a_duplicate_but_a_changed_result_under_its_id_a_conflict(
-    services: EffectServices,
+    services: EffectContext,
 ) -> None:
     job = a_stored_success(services)
     for expected in ("acted", "duplicate"):
@@ -286,7 +286,7 @@ def test_the_same_event_again_is_a_duplicate_but_a_changed_result_under_its_id_a
     assert told == ["late", "duplicate"]
 
 
-def test_two_consumers_at_once_make_one_task_and_count_no_duplicate(services: EffectServices) -> None:
+def test_two_consumers_at_once_make_one_task_and_count_no_duplicate(services: EffectContext) -> None:
     a_stored_success(services)
     send(services)
     start = threading.Barrier(2)
@@ -302,14 +302,14 @@ def test_two_consumers_at_once_make_one_task_and_count_no_duplicate(services: Ef
     assert outcomes(services) == ["acted"]
 
 
-def test_a_job_that_wants_no_tasks_gets_none(services: EffectServices) -> None:
+def test_a_job_that_wants_no_tasks_gets_none(services: EffectContext) -> None:
     a_stored_success(services, review_tasks=EffectDemand.NONE)
     send(services)
     assert consume(services) == {"noted": 1}
     assert tasks(services) == []
 
 
-def test_a_pass_for_one_job_leaves_the_others_alone(services: EffectServices) -> None:
+def test_a_pass_for_one_job_leaves_the_others_alone(services: EffectContext) -> None:
     first, second = a_stored_success(services), a_stored_success(services)
     send(services)
     assert consume(services, job_id=second["job_id"]) == {"acted": 1}
@@ -318,7 +318,7 @@ def test_a_pass_for_one_job_leaves_the_others_alone(services: EffectServices) ->
     assert {row["job_id"] for row in tasks(services)} == {first["job_id"], second["job_id"]}
 
 
-def test_a_pass_over_consumed_work_does_nothing(services: EffectServices) -> None:
+def test_a_pass_over_consumed_work_does_nothing(services: EffectContext) -> None:
     a_stored_success(services)
     send(services)
     consume(services)
@@ -328,7 +328,7 @@ def test_a_pass_over_consumed_work_does_nothing(services: EffectServices) -> Non
 
 
 @pytest.mark.requirement("R087")
-def test_tasks_and_decisions_of_verified_successes_are_the_same_set(services: EffectServices) -> None:
+def test_tasks_and_decisions_of_verified_successes_are_the_same_set(services: EffectContext) -> None:
     for job_items in (
         [an_outcome()],
         [an_outcome(Decision.REVIEW), an_outcome()],

@@ -15,7 +15,7 @@ from receipt_pipeline.core.reasons import NOTIFICATION_DROPPED, NOTIFICATION_FAI
 from receipt_pipeline.drill.failure_plan import Fault, Plan, PlannedFault
 from receipt_pipeline.effects.channels import FileChannel, OutgoingMessage, SendFailed
 from receipt_pipeline.effects.consume import consume_due
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.deliver import DeliverySummary, deliver
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.schema.effects import deliveries, effects, outbox
@@ -28,7 +28,7 @@ from receipt_pipeline_tests.fakes.scripted_channel import ScriptedChannel, Sende
 NOTIFICATION_EFFECT = select(effects.c.state).where(effects.c.kind == EffectKind.NOTIFICATION)
 
 
-def a_pass(services: EffectServices, *, limit: int = 10, time_bound_s: float = 60.0) -> DeliverySummary:
+def a_pass(services: EffectContext, *, limit: int = 10, time_bound_s: float = 60.0) -> DeliverySummary:
     """Deliver once."""
     return deliver(services, limit=limit, time_bound_s=time_bound_s)
 

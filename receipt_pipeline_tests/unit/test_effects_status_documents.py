@@ -11,7 +11,7 @@ import pytest
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.durable_files import status_path, write_whole
 from receipt_pipeline.effects import status_documents
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
 from receipt_pipeline.ledger.effects.outbox import stale_status_jobs
 from receipt_pipeline.ledger.engine import Ledger
@@ -22,24 +22,24 @@ from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 
 
 @pytest.fixture
-def services(ledger: Ledger, tmp_path: Path) -> EffectServices:
+def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
     """Effects over this test's own ledger and folder."""
     return effects_home(ledger, tmp_path)
 
 
-def path_of(services: EffectServices, job: dict[str, Any]) -> Path:
+def path_of(services: EffectContext, job: dict[str, Any]) -> Path:
     """Return where the job's document lies."""
     return status_path(services.outbox_root, tenant=job["tenant"], job_id=job["job_id"])
 
 
-def shown(services: EffectServices, job: dict[str, Any]) -> dict[str, Any]:
+def shown(services: EffectContext, job: dict[str, Any]) -> dict[str, Any]:
     """Read the job's document as its submitter would."""
     document: dict[str, Any] = json.loads(path_of(services, job).read_text())
     return document
 
 
 def test_the_status_location_resolves_right_after_acceptance_and_follows_the_job(
-    services: EffectServices,
+    services: EffectContext,
 ) -> None:
     job = an_accepted_job(services.ledger)
     assert send_status_documents(services, limit=1, job_id=job["job_id"]) == 1
@@ -54,7 +54,7 @@ def test_the_status_location_resolves_right_after_acceptance_and_follows_the_job
     assert send_status_documents(services, limit=10) == 0
 
 
-def test_a_deleted_document_comes_back_by_the_next_event_or_on_request(services: EffectServices) -> None:
+def test_a_deleted_document_comes_back_by_the_next_event_or_on_request(services: EffectContext) -> None:
     job = an_accepted_job(services.ledger)
     send_status_documents(services, limit=10)
     path_of(services, job).unlink()
@@ -68,7 +68,7 @@ def test_a_deleted_document_comes_back_by_the_next_event_or_on_request(services:
 
 
 def test_documents_of_jobs_closed_long_ago_are_not_restored(
-    services: EffectServices, clock: FakeClock
+    services: EffectContext, clock: FakeClock
 ) -> None:
     old = a_stored_success(services)
     clock.advance(3600)
@@ -79,7 +79,7 @@ def test_documents_of_jobs_closed_long_ago_are_not_restored(
 
 
 def test_a_job_that_moves_while_its_document_is_written_is_written_again(
-    services: EffectServices, monkeypatch: pytest.MonkeyPatch
+    services: EffectContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = an_accepted_job(services.ledger)
     moves = [2]
@@ -98,7 +98,7 @@ def test_a_job_that_moves_while_its_document_is_written_is_written_again(
 
 
 def test_a_job_that_never_rests_is_left_to_the_next_pass(
-    services: EffectServices, monkeypatch: pytest.MonkeyPatch
+    services: EffectContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = an_accepted_job(services.ledger)
     writes = []
@@ -116,7 +116,7 @@ def test_a_job_that_never_rests_is_left_to_the_next_pass(
         assert stale_status_jobs(tx, limit=10) == [job["job_id"]]
 
 
-def test_a_document_that_cannot_be_written_keeps_no_other_from_it(services: EffectServices) -> None:
+def test_a_document_that_cannot_be_written_keeps_no_other_from_it(services: EffectContext) -> None:
     first, second = (an_accepted_job(services.ledger) for _ in range(2))
     path_of(services, first).mkdir(parents=True)
     with pytest.raises(InputRefused, match=r"SETTING\.INVALID\.v1") as refused:
@@ -130,7 +130,7 @@ def test_a_document_that_cannot_be_written_keeps_no_other_from_it(services: Effe
     assert send_status_documents(services, limit=10) == 1
 
 
-def test_an_unknown_job_has_no_document(services: EffectServices) -> None:
+def test_an_unknown_job_has_no_document(services: EffectContext) -> None:
     assert send_status_documents(services, limit=10, job_id="job_unknown") == 0
     assert not services.outbox_root.exists()
 

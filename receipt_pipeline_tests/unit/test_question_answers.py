@@ -17,7 +17,7 @@ from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import resolve_investigation
 from receipt_pipeline.ledger.jobs.failures import fail_attempt
 from receipt_pipeline.ledger.status import read_status
-from receipt_pipeline.reconciliation.repair import answer_question, reconcile
+from receipt_pipeline.reconciliation.repair import decide_investigation, reconcile
 from receipt_pipeline_tests.builders import TENANT, claimed, finish_items
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
@@ -52,14 +52,14 @@ def test_a_note_does_not_settle_what_is_still_missing_or_altered(house: Reconcil
     path, kept = break_object(house, job["result_key"], how)
     (question,) = house.questions()
     with pytest.raises(NotAllowed) as refused:
-        answer_question(house.services, question["investigation_id"], note="it is fine", actor="kim")
+        decide_investigation(house.services, question["investigation_id"], note="it is fine", actor="kim")
     assert refused.value.reason.code == "INVESTIGATION.FACT_STANDS.v1"
     assert house.questions() == [question]
     assert gate(house) == "pass", "the question is owned, inside its deadline"
 
     path.write_bytes(kept)
     # The object is looked at again for this very answer; no sweep has to come first.
-    answer_question(house.services, question["investigation_id"], note="restored", actor="kim")
+    decide_investigation(house.services, question["investigation_id"], note="restored", actor="kim")
     assert (house.questions(), house.red_checks(), gate(house)) == ([], set(), "pass")
     (answered,) = house.questions(only_open=False)
     assert (answered["resolution"], answered["resolved_by"]) == ("restored", "kim")
@@ -87,7 +87,7 @@ def test_a_lost_result_can_be_given_up_and_is_then_served_to_nobody(house: Recon
     path, _ = break_object(house, job["result_key"], "altered")
     (question,) = house.questions()
     for _ in range(2):
-        answer_question(
+        decide_investigation(
             house.services, question["investigation_id"], note="no backup has it", actor="kim", withdraw=True
         )
     assert path.exists(), "the altered bytes stay where they are, for whoever wants to compare"
@@ -108,7 +108,7 @@ def test_a_result_given_up_before_its_tasks_were_made_never_gets_any(house: Reco
     job = house.succeeded(key="one")
     break_object(house, job["result_key"], "missing")
     (question,) = [row for row in house.questions() if row["kind"] == "missing_object"]
-    answer_question(house.services, question["investigation_id"], note="", actor="kim", withdraw=True)
+    decide_investigation(house.services, question["investigation_id"], note="", actor="kim", withdraw=True)
     house.settle_effects()
     reconcile(house.services)
     assert [row["state"] for row in house.bench.effects(job["job_id"], "review_tasks")] == ["abandoned"]
@@ -133,7 +133,7 @@ def test_no_note_settles_a_gap_or_an_imbalance_and_the_gate_stays_red_while_it_s
     reconcile(house.services)
     (question,) = house.questions()
     with pytest.raises(NotAllowed) as refused:
-        answer_question(house.services, question["investigation_id"], note="it is fine", actor="kim")
+        decide_investigation(house.services, question["investigation_id"], note="it is fine", actor="kim")
     assert refused.value.reason.code == "INVESTIGATION.FACT_STANDS.v1"
     assert gate(house) == "pass", "the question is owned, inside its deadline"
     with house.ledger.transaction() as tx:
@@ -160,7 +160,7 @@ def test_a_notification_that_was_given_up_is_settled_by_a_decision(
     assert gate(house) == "fail"
     reconcile(house.services)
     (question,) = [row for row in house.questions() if row["subject"].endswith("required_effect_given_up")]
-    answer_question(house.services, question["investigation_id"], note="told by telephone", actor="kim")
+    decide_investigation(house.services, question["investigation_id"], note="told by telephone", actor="kim")
     assert gate(house) == "pass"
     reconcile(house.services)
     assert question["subject"] not in {row["subject"].partition("#")[0] for row in house.questions()}
@@ -180,7 +180,9 @@ def test_a_held_job_is_not_released_by_a_word(house: ReconcileBench) -> None:
         )
     (question,) = house.questions()
     with pytest.raises(NotAllowed) as refused:
-        answer_question(house.services, question["investigation_id"], note="surely not there", actor="kim")
+        decide_investigation(
+            house.services, question["investigation_id"], note="surely not there", actor="kim"
+        )
     assert refused.value.reason.code == "INVESTIGATION.FACT_STANDS.v1"
     assert house.bench.job(job_id)["phase"] == "reconciling"
     assert house.questions() == [question]

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import update
 
 from receipt_pipeline.core.errors import NotAllowed, NotFound, ObjectFault
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.results import read_result
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
@@ -30,14 +30,14 @@ def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
 
 
 @pytest.fixture
-def services(ledger: Ledger, tmp_path: Path) -> EffectServices:
+def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
     """The services that serve results."""
     return effects_home(ledger, tmp_path)
 
 
 @pytest.mark.requirement("R007", "R017")
 def test_an_accepted_job_is_not_decided_and_shows_no_score(
-    bench: WorkerBench, services: EffectServices
+    bench: WorkerBench, services: EffectContext
 ) -> None:
     job_id = bench.accept()
 
@@ -53,7 +53,7 @@ def test_an_accepted_job_is_not_decided_and_shows_no_score(
 
 @pytest.mark.requirement("R039")
 def test_a_succeeded_job_serves_its_items_and_restates_its_pins(
-    bench: WorkerBench, services: EffectServices
+    bench: WorkerBench, services: EffectContext
 ) -> None:
     job_id = bench.accept(items=2)
     bench.work(job_id)
@@ -67,7 +67,7 @@ def test_a_succeeded_job_serves_its_items_and_restates_its_pins(
 
 
 def test_a_missing_or_altered_object_is_a_fault_and_nothing_is_served(
-    bench: WorkerBench, services: EffectServices, tmp_path: Path
+    bench: WorkerBench, services: EffectContext, tmp_path: Path
 ) -> None:
     job_id = bench.accept()
     bench.work(job_id)
@@ -84,7 +84,7 @@ def test_a_missing_or_altered_object_is_a_fault_and_nothing_is_served(
 
 
 def test_a_job_that_closed_without_an_object_shows_what_it_kept_and_says_so(
-    bench: WorkerBench, services: EffectServices
+    bench: WorkerBench, services: EffectContext
 ) -> None:
     job_id = bench.accept(items=2)
     with bench.ledger.transaction() as tx:
@@ -97,7 +97,7 @@ def test_a_job_that_closed_without_an_object_shows_what_it_kept_and_says_so(
 
 
 def test_a_purged_result_is_refused_by_name_while_the_record_stays(
-    bench: WorkerBench, services: EffectServices, clock: FakeClock
+    bench: WorkerBench, services: EffectContext, clock: FakeClock
 ) -> None:
     job_id = bench.accept()
     bench.work(job_id)
@@ -111,7 +111,7 @@ def test_a_purged_result_is_refused_by_name_while_the_record_stays(
 
 
 def test_an_unknown_and_a_foreign_job_get_the_same_answer(
-    bench: WorkerBench, services: EffectServices
+    bench: WorkerBench, services: EffectContext
 ) -> None:
     job_id = bench.accept()
 

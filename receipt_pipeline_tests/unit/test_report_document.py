@@ -15,7 +15,7 @@ from receipt_pipeline.accounting.report import rank, report_document
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.limits import Staffing
 from receipt_pipeline.effects.consume import receive_event
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_object_check
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import InvestigationKind, resolve_investigation
@@ -69,13 +69,13 @@ REPORT_KEYS = [
 
 
 @pytest.fixture
-def services(ledger: Ledger, tmp_path: Path) -> EffectServices:
+def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
     """Effects over this test's own ledger and folder."""
     return effects_home(ledger, tmp_path)
 
 
 @pytest.fixture
-def accountant(services: EffectServices, tmp_path: Path) -> Accountant:
+def accountant(services: EffectContext, tmp_path: Path) -> Accountant:
     """An accountant over the same ledger."""
     return an_accountant(services, tmp_path)
 
@@ -85,7 +85,7 @@ def gate_offenders(accountant: Accountant) -> list[str]:
     return [str(row["job_id"]) for row in ACCOUNTING_CHECKS["release_gate"].run(accountant).violations]
 
 
-def recount(services: EffectServices) -> dict[str, Any]:
+def recount(services: EffectContext) -> dict[str, Any]:
     """Count the ledger again with plain Python sets, over whole tables."""
     jobs_by_id = {row["job_id"]: row for row in rows_of(services, select(jobs))}
     told = {row["job_id"] for row in rows_of(services, select(events)) if row["kind"] == "terminal"}
@@ -142,7 +142,7 @@ def recount(services: EffectServices) -> dict[str, Any]:
 
 @pytest.mark.requirement("R088", "R132", "R135", "R136", "R137")
 def test_the_document_equals_a_recount_with_plain_sets(
-    services: EffectServices, accountant: Accountant, clock: FakeClock
+    services: EffectContext, accountant: Accountant, clock: FakeClock
 ) -> None:
     a_job_in_every_state(services, clock)
     document = report_document(accountant)
@@ -165,7 +165,7 @@ def test_an_empty_ledger_is_empty_and_does_not_pass(accountant: Accountant) -> N
 
 @pytest.mark.requirement("R080", "R138", "R139")
 def test_a_job_past_its_deadline_is_missing_and_red_until_its_question_is_owned(
-    services: EffectServices, accountant: Accountant, clock: FakeClock
+    services: EffectContext, accountant: Accountant, clock: FakeClock
 ) -> None:
     job = a_claimed_job(services.ledger)
     job_id = job.token.job_id
@@ -186,7 +186,7 @@ def test_a_job_past_its_deadline_is_missing_and_red_until_its_question_is_owned(
 
 
 def test_a_question_whose_owner_is_no_active_principal_is_unowned(
-    services: EffectServices, accountant: Accountant
+    services: EffectContext, accountant: Accountant
 ) -> None:
     job = a_stored_success(services)
     round_of_effects(services)
@@ -199,7 +199,7 @@ def test_a_question_whose_owner_is_no_active_principal_is_unowned(
 
 
 def test_a_withheld_terminal_event_makes_the_job_missing(
-    services: EffectServices, accountant: Accountant
+    services: EffectContext, accountant: Accountant
 ) -> None:
     job = a_stored_success(services)
     with services.ledger.transaction() as tx:
@@ -209,7 +209,7 @@ def test_a_withheld_terminal_event_makes_the_job_missing(
 
 
 def test_forged_terminal_records_make_the_account_invalid_and_are_named(
-    services: EffectServices, accountant: Accountant
+    services: EffectContext, accountant: Accountant
 ) -> None:
     job = a_stored_success(services)
     with services.ledger.transaction() as tx:
@@ -230,7 +230,7 @@ def test_forged_terminal_records_make_the_account_invalid_and_are_named(
     ],
 )
 def test_a_result_that_is_gone_or_altered_is_named_until_it_is_back(
-    services: EffectServices,
+    services: EffectContext,
     accountant: Accountant,
     outcome: ObjectOutcome,
     listed: str,
@@ -263,7 +263,7 @@ def test_a_result_that_is_gone_or_altered_is_named_until_it_is_back(
 
 
 def test_an_object_without_success_is_listed_by_its_key(
-    services: EffectServices, accountant: Accountant
+    services: EffectContext, accountant: Accountant
 ) -> None:
     with services.ledger.transaction() as tx:
         record_object_check(tx, object_key="results/x/1-y", job_id=None, outcome=ObjectOutcome.ORPHAN)
@@ -271,7 +271,7 @@ def test_an_object_without_success_is_listed_by_its_key(
 
 
 @pytest.mark.requirement("R085")
-def test_divergent_outputs_are_named_and_owned(services: EffectServices, accountant: Accountant) -> None:
+def test_divergent_outputs_are_named_and_owned(services: EffectContext, accountant: Accountant) -> None:
     job = a_stored_success(services)
     round_of_effects(services)
     other = "sha256:" + "c" * 64
@@ -282,7 +282,7 @@ def test_divergent_outputs_are_named_and_owned(services: EffectServices, account
 
 
 def test_a_required_effect_past_its_deadline_is_a_gap(
-    services: EffectServices, accountant: Accountant, clock: FakeClock
+    services: EffectContext, accountant: Accountant, clock: FakeClock
 ) -> None:
     job = a_stored_success(services)
     assert report_document(accountant)["effect_gaps"] == []
@@ -294,7 +294,7 @@ def test_a_required_effect_past_its_deadline_is_a_gap(
 
 
 def test_a_cutoff_judges_open_jobs_by_their_deadlines_and_leaves_later_ones_out(
-    services: EffectServices, accountant: Accountant, clock: FakeClock
+    services: EffectContext, accountant: Accountant, clock: FakeClock
 ) -> None:
     job = an_accepted_job(services.ledger)
     before = report_document(accountant, cutoff=job["queue_deadline"])
@@ -308,7 +308,7 @@ def test_a_cutoff_judges_open_jobs_by_their_deadlines_and_leaves_later_ones_out(
 
 @pytest.mark.requirement("R054")
 def test_a_late_event_after_expiry_is_counted_and_changes_no_class(
-    services: EffectServices, accountant: Accountant, clock: FakeClock
+    services: EffectContext, accountant: Accountant, clock: FakeClock
 ) -> None:
     made = a_job_in_every_state(services, clock)
     before = report_document(accountant)
@@ -322,7 +322,7 @@ def test_a_late_event_after_expiry_is_counted_and_changes_no_class(
 
 
 def test_a_success_whose_publication_was_never_committed_is_not_verified(
-    services: EffectServices, accountant: Accountant
+    services: EffectContext, accountant: Accountant
 ) -> None:
     job = a_stored_success(services)
     with services.ledger.transaction() as tx:

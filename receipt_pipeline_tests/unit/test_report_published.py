@@ -26,7 +26,7 @@ from receipt_pipeline.accounting.report import report_document
 from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.errors import InputRefused, NotFound
 from receipt_pipeline.core.reasons import REPORT_NONE, REPORT_SQL
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_object_check
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.investigations import InvestigationKind
@@ -60,13 +60,13 @@ VIEWS = (
 
 
 @pytest.fixture
-def services(ledger: Ledger, tmp_path: Path) -> EffectServices:
+def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
     """Effects over this test's own ledger and folder."""
     return effects_home(ledger, tmp_path)
 
 
 @pytest.fixture
-def accountant(services: EffectServices, tmp_path: Path) -> Accountant:
+def accountant(services: EffectContext, tmp_path: Path) -> Accountant:
     """An accountant over the same ledger."""
     return an_accountant(services, tmp_path)
 
@@ -80,7 +80,7 @@ def matches(accountant: Accountant) -> list[tuple[str, str]]:
 
 @pytest.mark.requirement("R133", "R135", "R136", "R137")
 def test_the_job_report_says_of_each_job_what_it_was_and_what_became_of_it(
-    services: EffectServices, accountant: Accountant, clock: FakeClock
+    services: EffectContext, accountant: Accountant, clock: FakeClock
 ) -> None:
     made = a_job_in_every_state(services, clock)
     publish_report(accountant)
@@ -113,7 +113,7 @@ def test_the_job_report_says_of_each_job_what_it_was_and_what_became_of_it(
 
 @pytest.mark.requirement("R134")
 def test_the_job_report_shows_what_was_last_found_under_each_result(
-    services: EffectServices, accountant: Accountant
+    services: EffectContext, accountant: Accountant
 ) -> None:
     found = {}
     for outcome in (ObjectOutcome.OK, ObjectOutcome.MISSING, ObjectOutcome.MISMATCH):
@@ -128,7 +128,7 @@ def test_the_job_report_shows_what_was_last_found_under_each_result(
 
 
 def test_the_published_document_is_the_ledgers_at_that_moment(
-    services: EffectServices, accountant: Accountant, clock: FakeClock
+    services: EffectContext, accountant: Accountant, clock: FakeClock
 ) -> None:
     a_job_in_every_state(services, clock)
     published = publish_report(accountant)
@@ -177,7 +177,7 @@ def test_times_are_zoned_money_is_decimal_and_leases_are_left_out(accountant: Ac
 
 @pytest.mark.requirement("R126")
 def test_nothing_that_was_read_from_a_scan_is_in_the_report_but_its_total(
-    services: EffectServices, accountant: Accountant
+    services: EffectContext, accountant: Accountant
 ) -> None:
     a_stored_success(services, an_outcome_of(3998170))
     publish_report(accountant)
@@ -196,7 +196,7 @@ def test_amounts_follow_the_digits_of_their_currency(minor: int, currency: str |
     assert thousandths_of(minor, currency) == int(Decimal(amount) * 1_000)
 
 
-def test_an_absurd_amount_does_not_stop_the_report(services: EffectServices, accountant: Accountant) -> None:
+def test_an_absurd_amount_does_not_stop_the_report(services: EffectContext, accountant: Accountant) -> None:
     a_stored_success(services, an_outcome_of(2**53 - 1, "JPY"), an_outcome_of(None), an_outcome_of(1, None))
     publish_report(accountant)
     totals = run_query(accountant, "SELECT currency, total_minor, total FROM totals_by_currency")
@@ -208,7 +208,7 @@ def test_an_absurd_amount_does_not_stop_the_report(services: EffectServices, acc
 
 
 def test_the_export_is_in_parts_with_types_and_says_how_far_it_goes(
-    services: EffectServices, accountant: Accountant, monkeypatch: pytest.MonkeyPatch
+    services: EffectContext, accountant: Accountant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("receipt_pipeline.accounting.export.CHUNK_ROWS", 2)
     monkeypatch.setattr("receipt_pipeline.accounting.parquet_parts.PART_ROWS", 4)
@@ -270,7 +270,7 @@ def test_without_a_report_the_reader_is_told_so(accountant: Accountant) -> None:
     [({"reason_code": "FORGED.v1"}, "reason_code"), ({"latest_seq": 1}, "ahead_of_the_ledger")],
 )
 def test_a_ledger_row_that_changed_without_an_event_is_named(
-    services: EffectServices, accountant: Accountant, change: dict[str, Any], fault: str
+    services: EffectContext, accountant: Accountant, change: dict[str, Any], fault: str
 ) -> None:
     job = a_stored_success(services)
     publish_report(accountant)
@@ -282,7 +282,7 @@ def test_a_ledger_row_that_changed_without_an_event_is_named(
 
 
 def test_a_report_that_was_edited_is_named_and_the_next_publication_mends_it(
-    services: EffectServices, accountant: Accountant, clock: FakeClock
+    services: EffectContext, accountant: Accountant, clock: FakeClock
 ) -> None:
     job = a_stored_success(services)
     clock.advance(60)
@@ -300,7 +300,7 @@ def test_a_report_that_was_edited_is_named_and_the_next_publication_mends_it(
 
 
 def test_the_markdown_of_a_report_has_its_figures_and_a_chart(
-    services: EffectServices, accountant: Accountant, clock: FakeClock
+    services: EffectContext, accountant: Accountant, clock: FakeClock
 ) -> None:
     a_job_in_every_state(services, clock)
     published = publish_report(accountant)
@@ -311,7 +311,7 @@ def test_the_markdown_of_a_report_has_its_figures_and_a_chart(
 
 
 def test_open_questions_are_shown_with_their_owner_and_whether_they_are_overdue(
-    services: EffectServices, accountant: Accountant, clock: FakeClock
+    services: EffectContext, accountant: Accountant, clock: FakeClock
 ) -> None:
     job = a_stored_success(services)
     round_of_effects(services)
@@ -329,7 +329,7 @@ def test_open_questions_are_shown_with_their_owner_and_whether_they_are_overdue(
 
 
 def test_a_refresh_finds_what_time_alone_brings_and_keeps_what_is_wrong_with_jobs_that_rest(
-    services: EffectServices, accountant: Accountant, clock: FakeClock, tmp_path: Path, monkeypatch: Any
+    services: EffectContext, accountant: Accountant, clock: FakeClock, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(export, "RENEWED_SHARE_MAX", 1_000)
     late, odd = (a_stored_success(services, key=key)["job_id"] for key in ("late", "odd"))
@@ -349,7 +349,7 @@ def test_a_refresh_finds_what_time_alone_brings_and_keeps_what_is_wrong_with_job
 
 
 def test_what_was_overdue_by_a_clock_that_was_put_back_since_is_asked_again(
-    services: EffectServices, accountant: Accountant, clock: FakeClock
+    services: EffectContext, accountant: Accountant, clock: FakeClock
 ) -> None:
     late = a_stored_success(services)["job_id"]
     publish_report(accountant)

@@ -247,7 +247,7 @@ def unknown_subjects(tx: LedgerTransaction) -> set[str]:
     return {notification_subject(job_id) for job_id in tx.execute(_UNKNOWN_JOBS).scalars()}
 
 
-def settle_answered(tx: LedgerTransaction, *, limit: int) -> list[str]:
+def apply_lookup(tx: LedgerTransaction, *, limit: int) -> list[str]:
     """Give up the unknown messages about which a person has recorded an answer; returns their ids.
 
     The answer itself stands in the investigation: the product sends nothing on the strength of it.

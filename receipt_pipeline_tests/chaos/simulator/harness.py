@@ -14,10 +14,10 @@ from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.core.reasons import DRILL_FAILED_HERE
 from receipt_pipeline.drill.failure_plan import DrillFault
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
-from receipt_pipeline.reconciliation.context import Reconciler
+from receipt_pipeline.reconciliation.context import ReconciliationContext
 from receipt_pipeline.worker.context import Worker
 from receipt_pipeline_tests.chaos.simulator.fakes import MemoryChannel, MemoryObjects, VirtualClock
 from receipt_pipeline_tests.chaos.simulator.faults import Fault, FaultSource, Place
@@ -89,14 +89,14 @@ class Harness:
         self._shares_up_to: list[int] = []
 
     @property
-    def effects(self) -> EffectServices:
+    def effects(self) -> EffectContext:
         """Return the context of delivery and consumption."""
-        return EffectServices(self.ledger, self.objects, self.channel, NOWHERE, LIMITS)
+        return EffectContext(self.ledger, self.objects, self.channel, NOWHERE, LIMITS)
 
     @property
-    def reconciler(self) -> Reconciler:
+    def reconciler(self) -> ReconciliationContext:
         """Return the context of reconciliation."""
-        return Reconciler(self.ledger, self.objects, LIMITS)
+        return ReconciliationContext(self.ledger, self.objects, LIMITS)
 
     @property
     def intake(self) -> IntakeContext:

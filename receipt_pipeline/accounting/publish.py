@@ -24,7 +24,7 @@ from receipt_pipeline.core.errors import ReportFault
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.reasons import REPORT_REBUILT, REPORT_UNREADABLE
 from receipt_pipeline.ledger.effects.alerts import open_alerts
-from receipt_pipeline.ledger.effects.retention import buried_results
+from receipt_pipeline.ledger.effects.retention import keys_being_purged
 
 BUILD_PATTERN = "build-*.duckdb"
 LINK_PATTERN = ".open-*.duckdb"
@@ -97,7 +97,7 @@ def _build(accountant: Accountant, cutoff: dt.datetime | None, *, whole: bool) -
     """Export what changed and build the file aside; nothing of it is left behind when that fails."""
     with accountant.ledger.reading() as tx:
         exported = refresh_export(tx, accountant.export, whole=whole)
-        moment = LedgerMoment(tx.now(), open_alerts(tx), buried_results(tx))
+        moment = LedgerMoment(tx.now(), open_alerts(tx), keys_being_purged(tx))
     base = None if whole else _base(accountant, exported.note)
     path = accountant.report_root / f"build-{exported.note.mark.seq}.duckdb"
     try:

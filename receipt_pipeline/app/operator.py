@@ -148,7 +148,7 @@ def list_alerts(
     """
     require(principal, Role.OPERATOR, Role.ANALYST)
     with context.ledger.reading() as tx:
-        rows = alerts.all_alerts(tx, limit=ALERTS_SHOWN_MAX) if everything else alerts.open_alerts(tx)
+        rows = alerts.list_alerts(tx, limit=ALERTS_SHOWN_MAX) if everything else alerts.open_alerts(tx)
         scope = read_scope(tx, principal.tenant)
     return [alert_document(row) for row in rows if scope.shows_job(row["job_id"])]
 

@@ -5,53 +5,33 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain, islice
-from typing import Any
 
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.errors import ObjectFault
-from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import RESULT_MISSING
 from receipt_pipeline.core.result_document import RESULT_CONTRACT
-from receipt_pipeline.ledger.effects.objects import ObjectOutcome, explained_keys, results_to_check
+from receipt_pipeline.ledger.effects.objects import (
+    ExpectedResult,
+    ObjectObservation,
+    ObjectOutcome,
+    expected_results,
+    explained_keys,
+)
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.invariants import INVARIANTS
 from receipt_pipeline.ledger.invariants.invariant import Bounds, Finding, Observe, find
-from receipt_pipeline.objects.store import RESULTS_PREFIX, SET_ASIDE_PREFIX, ObjectEntry
+from receipt_pipeline.objects.store import RESULTS_PREFIX, SET_ASIDE_PREFIX
 from receipt_pipeline.reconciliation.context import OBJECTS_BATCH_MAX, ReconciliationContext
 
 
 class Depth(StrEnum):
-    """How closely results are looked at: that they are there, or every byte of them."""
+    """How closely results are looked at: whether they are present, or every byte of them."""
 
     PRESENCE = "presence"
     CONTENT = "content"
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectObservation:
-    """What stands under one key: digests in full form, sizes in bytes.
-
-    Attributes:
-        outcome: None when the object is there and was not read (`Depth.PRESENCE`).
-        pins_stated: None when the object was not read or nothing is expected of it.
-    """
-
-    object_key: str
-    job_id: str | None
-    outcome: ObjectOutcome | None
-    expected_digest: str | None = None
-    found_digest: str | None = None
-    expected_size_bytes: int | None = None
-    found_size_bytes: int | None = None
-    pins_stated: bool | None = None
-
-    @property
-    def is_fault(self) -> bool:
-        """Tell whether this is worth an investigation."""
-        return self.outcome not in (None, ObjectOutcome.OK) or self.pins_stated is False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +45,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Tell whether nothing was found."""
+        """Return whether nothing was found."""
         return not self.faults and not any(finding.rows for finding in self.findings.values())
 
 
@@ -96,100 +76,85 @@ def ledger_findings(tx: LedgerTransaction, bounds: Bounds) -> dict[str, Finding]
 def observe_results(
     context: ReconciliationContext, *, depth: Depth = Depth.CONTENT
 ) -> Iterator[list[ObjectObservation]]:
-    """Yield batches of what stands under the keys of succeeded, unpurged jobs.
+    """Yield batches of what is stored under the keys of succeeded, unpurged jobs.
 
     The rows of a batch are read first: no object is opened inside a transaction.
     """
     after = ""
     while True:
         with context.ledger.reading() as tx:
-            rows = results_to_check(tx, after_job_id=after, limit=OBJECTS_BATCH_MAX)
-        if not rows:
+            expected = expected_results(tx, after_job_id=after, limit=OBJECTS_BATCH_MAX)
+        if not expected:
             return
-        yield [observe_result(context, row, depth=depth) for row in rows]
-        after = rows[-1]["job_id"]
+        yield [observe_result(context, result, depth=depth) for result in expected]
+        after = expected[-1].job_id
 
 
 def observe_result(
-    context: ReconciliationContext, row: Mapping[str, Any], *, depth: Depth
+    context: ReconciliationContext, expected: ExpectedResult, *, depth: Depth
 ) -> ObjectObservation:
-    """Look at the object of one succeeded job, given its row from the ledger."""
-    key = row["result_key"]
-
-    def seen(outcome: ObjectOutcome | None, **found: Any) -> ObjectObservation:
-        return ObjectObservation(
-            object_key=key,
-            job_id=row["job_id"],
-            outcome=outcome,
-            expected_digest=row["result_digest"],
-            expected_size_bytes=row["result_size_bytes"],
-            **found,
-        )
-
+    """Look at the object of one succeeded job."""
+    observed = ObjectObservation(
+        object_key=expected.object_key,
+        job_id=expected.job_id,
+        outcome=None,
+        expected_digest=expected.digest,
+        expected_size_bytes=expected.size_bytes,
+    )
     try:
         if depth is Depth.PRESENCE:
-            stat = context.objects.stat(key)
-            return (
-                seen(ObjectOutcome.MISSING) if stat is None else seen(None, found_size_bytes=stat.size_bytes)
-            )
-        data = context.objects.read(key)
+            stat = context.objects.stat(expected.object_key)
+            if stat is None:
+                return replace(observed, outcome=ObjectOutcome.MISSING)
+            return replace(observed, found_size_bytes=stat.size_bytes)
+        data = context.objects.read(expected.object_key)
     except ObjectFault as fault:
-        missing = fault.reason == RESULT_MISSING
-        return seen(ObjectOutcome.MISSING if missing else ObjectOutcome.UNREADABLE)
+        is_missing = fault.reason == RESULT_MISSING
+        return replace(observed, outcome=ObjectOutcome.MISSING if is_missing else ObjectOutcome.UNREADABLE)
     except ValueError:
-        # A row that was edited may hold a text that is no key; nothing can stand under it.
-        return seen(ObjectOutcome.MISSING)
+        # A row that was edited may hold a text that is no key; nothing can be stored under it.
+        return replace(observed, outcome=ObjectOutcome.MISSING)
     digest = digest_of_bytes(data)
-    right = (digest, len(data)) == (row["result_digest"], row["result_size_bytes"])
-    return seen(
-        ObjectOutcome.OK if right else ObjectOutcome.MISMATCH,
+    is_right = (digest, len(data)) == (expected.digest, expected.size_bytes)
+    return replace(
+        observed,
+        outcome=ObjectOutcome.OK if is_right else ObjectOutcome.MISMATCH,
         found_digest=digest,
         found_size_bytes=len(data),
-        pins_stated=states_pins(data, row),
+        pins_stated=states_pins(data, expected),
     )
 
 
-def states_pins(data: bytes, row: Mapping[str, Any]) -> bool:
-    """Tell whether a result's header restates its job and the pins that the job was accepted under."""
+def states_pins(data: bytes, expected: ExpectedResult) -> bool:
+    """Return whether a result's header restates its job and the pins that the job was accepted under."""
     try:
         header = json.loads(data.partition(b"\n")[0])
-        return bool(
-            header["contract"] == RESULT_CONTRACT
-            and header["job_id"] == row["job_id"]
-            and header["pins"] == {name: row[name] for name in Pins.__slots__}
-        )
+        stated = (header["contract"], header["job_id"], header["pins"])
     except (ValueError, KeyError, TypeError):
         return False
+    return stated == (RESULT_CONTRACT, expected.job_id, expected.pins.as_document())
 
 
 def find_orphans(context: ReconciliationContext) -> Iterator[tuple[int, list[ObjectObservation]]]:
     """Yield per batch how many stored results were listed, and those that nothing explains.
 
-    Bytes that were set aside because they stood under a key they do not belong to are orphans as well:
-    nobody else would ever look at them.
-
-    An object counts once it is older than the grace, by the ledger's clock: until then its row may be
-    about to be written.
+    Bytes that were set aside because they were stored under a key they do not belong to are orphans as
+    well: nothing else would ever look at them. An object counts once it is older than the grace, by the
+    ledger's clock: until then its row may be about to be written.
     """
     entries = chain(context.objects.listing(RESULTS_PREFIX), context.objects.listing(SET_ASIDE_PREFIX))
     while batch := list(islice(entries, OBJECTS_BATCH_MAX)):
         with context.ledger.reading() as tx:
             untouched_since = tx.now() - dt.timedelta(seconds=context.limits.retention.orphan_grace_s)
             explained = explained_keys(tx, (entry.key for entry in batch))
-        yield (
-            len(batch),
-            [
-                _orphan(entry)
-                for entry in batch
-                if entry.key not in explained and entry.modified_at <= untouched_since
-            ],
-        )
-
-
-def _orphan(entry: ObjectEntry) -> ObjectObservation:
-    return ObjectObservation(
-        object_key=entry.key,
-        job_id=None,
-        outcome=ObjectOutcome.ORPHAN,
-        found_size_bytes=entry.size_bytes,
-    )
+        orphans = [
+            ObjectObservation(
+                object_key=entry.key,
+                job_id=None,
+                outcome=ObjectOutcome.ORPHAN,
+                found_size_bytes=entry.size_bytes,
+            )
+            for entry in batch
+            if entry.key not in explained and entry.modified_at <= untouched_since
+        ]
+        yield len(batch), orphans

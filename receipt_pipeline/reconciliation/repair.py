@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.reasons import FACT_STANDS
-from receipt_pipeline.ledger.effects.objects import results_to_check
+from receipt_pipeline.ledger.effects.objects import expected_results
 from receipt_pipeline.ledger.investigations import (
     OBJECT_KINDS,
     OPEN,
@@ -39,7 +39,7 @@ from receipt_pipeline.reconciliation.take_over import (
 
 @dataclass(frozen=True, slots=True)
 class ReconcileSummary:
-    """What one pass changed: ids of jobs, waves, uploads and messages, and counts of investigations and objects.
+    """What one pass changed: ids of jobs, waves, uploads and messages; counts of investigations and objects.
 
     The names are keys of `receipts reconcile --json`.
 
@@ -133,7 +133,7 @@ WITHDRAW = "withdraw"
 def decide_investigation(
     context: ReconciliationContext, investigation_id: str, *, note: str, actor: str, withdraw: bool = False
 ) -> None:
-    """Resolve an investigation by a note, or withdraw the lost result; the same decision again changes nothing.
+    """Resolve an investigation by a note, or withdraw the lost result; repeating it changes nothing.
 
     Args:
         withdraw: the missing or altered result is withdrawn; only for investigations about objects.
@@ -161,5 +161,7 @@ def decide_investigation(
 def _observe_again(context: ReconciliationContext, job_id: str) -> None:
     """Look at the object now: it may have been restored since the last sweep."""
     with context.ledger.reading() as tx:
-        rows = results_to_check(tx, job_ids=[job_id])
-    record_observations(context, [observe_result(context, row, depth=Depth.CONTENT) for row in rows])
+        expected = expected_results(tx, job_ids=[job_id])
+    record_observations(
+        context, [observe_result(context, result, depth=Depth.CONTENT) for result in expected]
+    )

@@ -17,12 +17,12 @@ from receipt_pipeline.ledger.effects.objects import (
     removed_scans,
 )
 from receipt_pipeline.ledger.effects.retention import (
-    buried_but_unpurged,
-    bury_result,
+    add_result_tombstones,
     due_diagnostics,
     due_results,
     forget_diagnostics,
     record_purged,
+    unfinished_purges,
 )
 from receipt_pipeline.objects.store import SCANS_PREFIX, SET_ASIDE_PREFIX, ObjectEntry
 from receipt_pipeline.reconciliation.context import JOBS_BATCH_MAX, OBJECTS_BATCH_MAX, ReconciliationContext
@@ -39,7 +39,7 @@ def expire_results(context: ReconciliationContext) -> list[str]:
         ObjectFault: the store refused a deletion; it is tried again by the next pass.
     """
     with context.ledger.reading() as tx:
-        begun = buried_but_unpurged(tx, limit=JOBS_BATCH_MAX)
+        begun = unfinished_purges(tx, limit=JOBS_BATCH_MAX)
         due = due_results(tx, limit=JOBS_BATCH_MAX)
     left: dict[str, list[str]] = {}
     for row in begun:
@@ -49,7 +49,7 @@ def expire_results(context: ReconciliationContext) -> list[str]:
         if job_id in left:
             continue
         with context.ledger.transaction() as tx:
-            keys = bury_result(tx, job_id=job_id)
+            keys = add_result_tombstones(tx, job_id=job_id)
         if keys is not None and _purge(context, job_id, keys):
             purged.append(job_id)
     return purged

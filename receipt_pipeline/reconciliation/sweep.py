@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
 
 from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.ledger.effects.objects import (
+    ObjectObservation,
     ObjectOutcome,
+    expected_results,
     explained_keys,
     record_first_checks,
     record_object_check,
-    results_to_check,
 )
-from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.schema.effects import object_checks
 from receipt_pipeline.reconciliation.compare import (
     Depth,
-    ObjectObservation,
     find_orphans,
     observe_result,
     observe_results,
@@ -30,7 +29,7 @@ from receipt_pipeline.reconciliation.context import ReconciliationContext
 
 @dataclass(frozen=True, slots=True)
 class SweepSummary:
-    """What a sweep looked at and what was new about it."""
+    """What a sweep looked at, and how much was new; the names are keys of `receipts reconcile --json`."""
 
     results_seen: int
     objects_listed: int
@@ -40,33 +39,33 @@ class SweepSummary:
 
 def sweep_objects(context: ReconciliationContext) -> SweepSummary:
     """Look at every result byte by byte and at every stored key, and record what changed."""
-    seen, faults, recorded = _sweep_results(context, depth=Depth.CONTENT)
+    results_seen, faults, recorded = _sweep_results(context, depth=Depth.CONTENT)
     listed, orphans, changed = sweep_orphans(context)
-    return SweepSummary(seen, listed, faults + orphans, recorded + changed)
+    return SweepSummary(results_seen, listed, faults + orphans, recorded + changed)
 
 
 def sweep_results(context: ReconciliationContext, *, depth: Depth) -> int:
-    """Look at every result at one depth and record what changed; returns how many are at fault."""
+    """Look at every result at one depth and record what changed; returns how many are faults."""
     return _sweep_results(context, depth=depth)[1]
 
 
 def _sweep_results(context: ReconciliationContext, *, depth: Depth) -> tuple[int, int, int]:
-    seen = faults = recorded = 0
+    looked_at = faults = recorded = 0
     for batch in observe_results(context, depth=depth):
         closer = batch if depth is Depth.CONTENT else _read_doubtful(context, batch)
-        seen += len(batch)
+        looked_at += len(batch)
         faults += sum(observation.is_fault for observation in closer)
         recorded += record_observations(context, closer)
-    return seen, faults, recorded
+    return looked_at, faults, recorded
 
 
 def _read_doubtful(
     context: ReconciliationContext, batch: Sequence[ObjectObservation]
 ) -> list[ObjectObservation]:
-    """Read what is there but was never found right: a mere presence proves nothing about it."""
+    """Read what is present but was never found right: its presence alone proves nothing."""
     known = _known_checks(context, batch)
     doubtful = {
-        observation.object_key
+        str(observation.job_id)
         for observation in batch
         if observation.outcome is None
         and (
@@ -74,10 +73,9 @@ def _read_doubtful(
             or observation.found_size_bytes != observation.expected_size_bytes
         )
     }
-    wanted = {str(observation.job_id) for observation in batch if observation.object_key in doubtful}
     with context.ledger.reading() as tx:
-        rows = results_to_check(tx, job_ids=wanted, limit=len(wanted)) if wanted else []
-    read = [observe_result(context, row, depth=Depth.CONTENT) for row in rows]
+        expected = expected_results(tx, job_ids=doubtful, limit=len(doubtful)) if doubtful else []
+    read = [observe_result(context, result, depth=Depth.CONTENT) for result in expected]
     return [observation for observation in batch if observation.outcome is not None] + read
 
 
@@ -89,39 +87,27 @@ def sweep_orphans(context: ReconciliationContext) -> tuple[int, int, int]:
         listed += count
         orphans |= {observation.object_key for observation in found}
         recorded += record_observations(context, found)
-    return listed, len(orphans), recorded + _clear_explained_orphans(context, still=orphans)
+    return listed, len(orphans), recorded + _clear_orphans(context, remaining=orphans)
 
 
 def record_observations(context: ReconciliationContext, observations: Iterable[ObjectObservation]) -> int:
     """Record what differs from the last look; returns how many rows were new or changed."""
     batch = list(observations)
     known = _known_checks(context, batch)
-    changed = [
-        observation for observation in batch if _differs(observation, known.get(observation.object_key))
-    ]
-    if not changed:
+    first: list[ObjectObservation] = []
+    changed: list[ObjectObservation] = []
+    for observation in batch:
+        before = known.get(observation.object_key)
+        if before is None and observation.outcome is ObjectOutcome.OK:
+            first.append(observation)
+        elif observation.differs_from(before):
+            changed.append(observation)
+    if not first and not changed:
         return 0
-    # Most of a first sweep is new and right; those rows go in together.
-    first = [
-        observation
-        for observation in changed
-        if observation.outcome is ObjectOutcome.OK and observation.object_key not in known
-    ]
-    fresh = {observation.object_key for observation in first}
+    # Most of a first sweep is new and right; those rows are recorded together.
     with context.ledger.transaction() as tx:
-        recorded = record_first_checks(tx, [asdict(observation) for observation in first])
-        return recorded + sum(
-            _record(tx, observation) for observation in changed if observation.object_key not in fresh
-        )
-
-
-def _differs(observation: ObjectObservation, known: dict[str, Any] | None) -> bool:
-    if known is None:
-        return True
-    return any(known[name] != getattr(observation, name) for name in _COMPARED)
-
-
-_COMPARED = ("outcome", "found_digest", "found_size_bytes", "expected_digest", "pins_stated")
+        recorded = record_first_checks(tx, first)
+        return recorded + sum(record_object_check(tx, observation) for observation in changed)
 
 
 def _known_checks(
@@ -133,31 +119,27 @@ def _known_checks(
     return {row["object_key"]: row for row in rows}
 
 
-def _record(tx: LedgerTransaction, observation: ObjectObservation) -> bool:
-    assert observation.outcome is not None, observation
-    return record_object_check(tx, **asdict(observation))
-
-
-def _clear_explained_orphans(context: ReconciliationContext, *, still: set[str]) -> int:
-    """Let go of recorded orphans that were removed or explained since."""
+def _clear_orphans(context: ReconciliationContext, *, remaining: set[str]) -> int:
+    """Record as right the orphans that were removed or explained since."""
     with context.ledger.reading() as tx:
         rows = tx.rows(
             select(object_checks.c.object_key)
             .where(object_checks.c.outcome == ObjectOutcome.ORPHAN)
             .order_by(object_checks.c.object_key)
         )
-        gone = [row["object_key"] for row in rows if row["object_key"] not in still]
+        gone = [row["object_key"] for row in rows if row["object_key"] not in remaining]
         explained = explained_keys(tx, gone)
-    cleared = [key for key in gone if key in explained or not _is_there(context, key)]
+    cleared = [key for key in gone if key in explained or not _is_present(context, key)]
     if not cleared:
         return 0
     with context.ledger.transaction() as tx:
         return sum(
-            record_object_check(tx, object_key=key, job_id=None, outcome=ObjectOutcome.OK) for key in cleared
+            record_object_check(tx, ObjectObservation(object_key=key, job_id=None, outcome=ObjectOutcome.OK))
+            for key in cleared
         )
 
 
-def _is_there(context: ReconciliationContext, key: str) -> bool:
+def _is_present(context: ReconciliationContext, key: str) -> bool:
     try:
         return context.objects.stat(key) is not None
     except ObjectFault:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from receipt_pipeline.core.alerts import DEFAULT_PHASE_S, MEANINGS, AlertKind, AlertThresholds
-from receipt_pipeline.ledger.effects.alerts import all_alerts, open_alerts
+from receipt_pipeline.ledger.effects.alerts import list_alerts, open_alerts
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.invariants import work as findings_capacity
 from receipt_pipeline.ledger.jobs.waves import register_worker
@@ -175,7 +175,7 @@ def test_a_healthy_home_is_silent_under_the_thresholds_that_ship(house: Reconcil
     house.bench.accept(key="just accepted")
     assert look(house, AlertThresholds()) == AlertSummary()
     with house.ledger.reading() as tx:
-        assert all_alerts(tx, limit=10) == []
+        assert list_alerts(tx, limit=10) == []
 
 
 @pytest.mark.parametrize("kind", [AlertKind.EFFECT_GAP, AlertKind.UNBALANCED_TOTALS])

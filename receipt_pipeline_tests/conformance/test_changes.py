@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,12 @@ from receipt_pipeline.ledger.changes import (
     read_mark,
     unseen,
 )
-from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_first_checks, record_object_check
+from receipt_pipeline.ledger.effects.objects import (
+    ObjectObservation,
+    ObjectOutcome,
+    record_first_checks,
+    record_object_check,
+)
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction, open_ledger
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.schema.effects import object_checks
@@ -120,19 +126,17 @@ def test_a_writer_that_had_not_written_yet_is_found_too_and_one_that_gives_up_is
 
 def test_object_checks_are_found_by_the_event_that_wrote_them(ledger: Ledger) -> None:
     job_id = builders.an_accepted_job(ledger)["job_id"]
-    found = {"job_id": job_id, "expected_digest": "d", "found_digest": "d", "pins_stated": True}
-    sizes = {"expected_size_bytes": 1, "found_size_bytes": 1}
 
-    def first(key: str) -> dict[str, Any]:
-        return {"object_key": key, "outcome": ObjectOutcome.OK, **found, **sizes}
+    def observed(key: str) -> ObjectObservation:
+        return ObjectObservation(key, job_id, ObjectOutcome.OK, "d", "d", 1, 1, pins_stated=True)
 
     with ledger.transaction() as tx:
-        record_first_checks(tx, [first("results/a"), first("results/b")])
+        record_first_checks(tx, [observed("results/a"), observed("results/b")])
     mark = marked(ledger)
     assert keys_since(ledger, object_checks, mark) == set()
     with ledger.transaction() as tx:
-        assert record_first_checks(tx, [first("results/c")]) == 1
-        record_object_check(tx, object_key="results/a", outcome="ok", **found | sizes | {"pins_stated": None})
+        assert record_first_checks(tx, [observed("results/c")]) == 1
+        record_object_check(tx, replace(observed("results/a"), pins_stated=None))
     assert keys_since(ledger, object_checks, mark) == {"results/a", "results/c"}
 
 

@@ -19,7 +19,12 @@ from receipt_pipeline.core.items import Decision
 from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.effects.alerts import AlertFinding, record_alert_delivery, record_alerts
-from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_first_checks, record_object_check
+from receipt_pipeline.ledger.effects.objects import (
+    ObjectObservation,
+    ObjectOutcome,
+    record_first_checks,
+    record_object_check,
+)
 from receipt_pipeline.ledger.effects.retention import forget_diagnostics, record_purged
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.investigations import InvestigationKind
@@ -107,14 +112,25 @@ class History:
         outcome = self.dice.choice(list(ObjectOutcome))
         with self.services.ledger.transaction() as tx:
             if job is None:
-                record_object_check(tx, object_key="results/nobody/1-aa", job_id=None, outcome="orphan")
+                record_object_check(
+                    tx,
+                    ObjectObservation(
+                        object_key="results/nobody/1-aa", job_id=None, outcome=ObjectOutcome.ORPHAN
+                    ),
+                )
             elif outcome is ObjectOutcome.OK:
-                key = {"object_key": job["result_key"], "job_id": job["job_id"], "outcome": outcome}
-                found = {"expected_digest": None, "found_digest": job["result_digest"], "pins_stated": True}
-                sizes = {"expected_size_bytes": None, "found_size_bytes": None}
-                record_first_checks(tx, [key | found | sizes])
+                found = ObjectObservation(
+                    job["result_key"],
+                    job["job_id"],
+                    outcome,
+                    found_digest=job["result_digest"],
+                    pins_stated=True,
+                )
+                record_first_checks(tx, [found])
             else:
-                record_object_check(tx, object_key=job["result_key"], job_id=job["job_id"], outcome=outcome)
+                record_object_check(
+                    tx, ObjectObservation(object_key=job["result_key"], job_id=job["job_id"], outcome=outcome)
+                )
 
     def forget(self) -> None:
         """Remove the payload or the diagnostics of a closed job."""

@@ -9,7 +9,7 @@ import pytest
 
 from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.request import LimitsRequest
-from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_object_check
+from receipt_pipeline.ledger.effects.objects import ObjectObservation, ObjectOutcome, record_object_check
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.invariants.account import AccountSets, account_sets
 from receipt_pipeline.ledger.invariants.objects import gone_and_altered
@@ -158,7 +158,10 @@ def test_objects_gone_and_altered_are_told_apart_in_one_pass(house: ReconcileBen
     for outcome, job in outcomes.items():
         with house.ledger.transaction() as tx:
             record_object_check(
-                tx, object_key=job["result_key"], job_id=job["job_id"], outcome=ObjectOutcome(outcome)
+                tx,
+                ObjectObservation(
+                    object_key=job["result_key"], job_id=job["job_id"], outcome=ObjectOutcome(outcome)
+                ),
             )
     with house.ledger.reading() as tx:
         gone, altered = gone_and_altered(tx)

@@ -16,7 +16,7 @@ from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.limits import Staffing
 from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.effects.context import EffectContext
-from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_object_check
+from receipt_pipeline.ledger.effects.objects import ObjectObservation, ObjectOutcome, record_object_check
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import InvestigationKind, resolve_investigation
 from receipt_pipeline.ledger.journal import EventKind, append_event
@@ -266,7 +266,9 @@ def test_an_object_without_success_is_listed_by_its_key(
     services: EffectContext, accountant: Accountant
 ) -> None:
     with services.ledger.transaction() as tx:
-        record_object_check(tx, object_key="results/x/1-y", job_id=None, outcome=ObjectOutcome.ORPHAN)
+        record_object_check(
+            tx, ObjectObservation(object_key="results/x/1-y", job_id=None, outcome=ObjectOutcome.ORPHAN)
+        )
     assert report_document(accountant)["object_without_success"] == ["results/x/1-y"]
 
 

@@ -27,7 +27,7 @@ from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.errors import InputRefused, NotFound
 from receipt_pipeline.core.reasons import REPORT_NONE, REPORT_SQL
 from receipt_pipeline.effects.context import EffectContext
-from receipt_pipeline.ledger.effects.objects import ObjectOutcome, record_object_check
+from receipt_pipeline.ledger.effects.objects import ObjectObservation, ObjectOutcome, record_object_check
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.investigations import InvestigationKind
 from receipt_pipeline.ledger.journal import EventKind, append_event
@@ -120,7 +120,9 @@ def test_the_job_report_shows_what_was_last_found_under_each_result(
         job = a_stored_success(services)
         found[job["job_id"]] = outcome.value
         with services.ledger.transaction() as tx:
-            record_object_check(tx, object_key=job["result_key"], job_id=job["job_id"], outcome=outcome)
+            record_object_check(
+                tx, ObjectObservation(object_key=job["result_key"], job_id=job["job_id"], outcome=outcome)
+            )
     unlooked = a_stored_success(services)["job_id"]
     publish_report(accountant)
     rows = run_query(accountant, "SELECT job_id, output_check FROM job_report")

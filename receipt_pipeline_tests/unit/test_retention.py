@@ -13,7 +13,7 @@ from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.reasons import RESULT_RETIRED
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.effects.results import read_result
-from receipt_pipeline.ledger.effects.objects import bury, hold_objects, rejected_output_key
+from receipt_pipeline.ledger.effects.objects import add_tombstone, hold_objects, rejected_output_key
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline.ledger.schema import effects as effect_tables
@@ -234,6 +234,6 @@ def test_what_a_stale_worker_carried_is_no_orphan_and_goes_with_the_payload(hous
 def test_a_tombstone_is_written_once(house: ReconcileBench) -> None:
     for digest in ("sha256:first", "sha256:second"):
         with house.ledger.transaction() as tx:
-            bury(tx, object_key="results/a/1-b", job_id=None, reason="TEST.v1", digest=digest)
+            add_tombstone(tx, object_key="results/a/1-b", job_id=None, reason="TEST.v1", digest=digest)
     with house.ledger.reading() as tx:
         assert [row["digest"] for row in tx.rows(select(effect_tables.tombstones))] == ["sha256:first"]

@@ -32,7 +32,7 @@ def open_alerts(tx: LedgerTransaction) -> list[dict[str, Any]]:
     )
 
 
-def all_alerts(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:
+def list_alerts(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:
     """Return the newest alerts, standing or resolved."""
     return tx.rows(select(alerts).order_by(alerts.c.raised_at.desc(), alerts.c.alert_id.desc()).limit(limit))
 

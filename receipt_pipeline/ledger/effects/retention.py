@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, exists, or_, select, update
 from receipt_pipeline.core.effects import EffectKind, EffectState
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.reasons import RESULT_RETIRED
-from receipt_pipeline.ledger.effects.objects import bury, rejected_output_keys
+from receipt_pipeline.ledger.effects.objects import add_tombstone, rejected_output_keys
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import OPEN as QUESTION_OPEN
 from receipt_pipeline.ledger.jobs.quarantine import OPEN
@@ -75,7 +75,7 @@ def _is_held() -> ColumnElement[bool]:
     )
 
 
-def bury_result(tx: LedgerTransaction, *, job_id: str) -> list[str] | None:
+def add_result_tombstones(tx: LedgerTransaction, *, job_id: str) -> list[str] | None:
     """Write tombstones for result, other uploads and refused outputs of the job; returns the keys to delete.
 
     None when the payload is not due, held again, or purged: the whole reason is repeated under the lock.
@@ -97,7 +97,7 @@ def bury_result(tx: LedgerTransaction, *, job_id: str) -> list[str] | None:
     if job["result_key"] is not None:
         keys[job["result_key"]] = job["result_digest"]
     for key in sorted(keys):
-        bury(tx, object_key=key, job_id=job_id, reason=RESULT_RETIRED.code, digest=keys[key])
+        add_tombstone(tx, object_key=key, job_id=job_id, reason=RESULT_RETIRED.code, digest=keys[key])
     return sorted(keys)
 
 
@@ -180,7 +180,7 @@ def _forget_diagnostics(tx: LedgerTransaction, job_id: str) -> None:
     )
 
 
-def buried_but_unpurged(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:
+def unfinished_purges(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:
     """Return tombstones of results whose deletion was not recorded: a crash came between."""
     query = (
         select(tombstones.c.job_id, tombstones.c.object_key)
@@ -193,7 +193,7 @@ def buried_but_unpurged(tx: LedgerTransaction, *, limit: int) -> list[dict[str, 
     return tx.rows(query)
 
 
-def buried_results(tx: LedgerTransaction) -> list[str]:
+def keys_being_purged(tx: LedgerTransaction) -> list[str]:
     """Return keys of results that a tombstone explains and whose removal is not recorded yet."""
     query = (
         select(tombstones.c.object_key)

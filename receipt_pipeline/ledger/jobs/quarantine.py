@@ -19,7 +19,7 @@ from receipt_pipeline.core.reasons import (
     RESULT_WITHDRAWN,
     STATE_REFUSES,
 )
-from receipt_pipeline.ledger.effects.objects import bury, rejected_output_key
+from receipt_pipeline.ledger.effects.objects import add_tombstone, rejected_output_key
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import OPEN as QUESTION_OPEN
 from receipt_pipeline.ledger.investigations import (
@@ -411,7 +411,7 @@ def withdraw_result(tx: LedgerTransaction, *, job_id: str, actor: str) -> None:
     job = read_job(tx, job_id, lock=True)
     if job is None or job["state"] != JobState.SUCCEEDED:
         raise NotAllowed(STATE_REFUSES, job_id=job_id)
-    bury(
+    add_tombstone(
         tx,
         object_key=job["result_key"],
         job_id=job_id,

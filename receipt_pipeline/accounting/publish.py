@@ -23,6 +23,7 @@ from receipt_pipeline.accounting.set_aside import set_aside
 from receipt_pipeline.core.errors import ReportFault
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.reasons import REPORT_REBUILT, REPORT_UNREADABLE
+from receipt_pipeline.durable_files import sync_path
 from receipt_pipeline.ledger.effects.alerts import open_alerts
 from receipt_pipeline.ledger.effects.retention import keys_being_purged
 
@@ -228,7 +229,7 @@ def _put_in_place(accountant: Accountant, built: _Built) -> list[str]:
     build = built.path
     assert not _log_of(build).exists(), "a closed file has nothing left to replay"
     build.chmod(0o444)
-    _sync(build)
+    sync_path(build)
     notices = _set_log_aside(accountant)
     # Both files are known while one takes the other's place: a crash leaves either.
     former = [_noted_as(accountant)] if accountant.published.exists() else []
@@ -240,7 +241,7 @@ def _put_in_place(accountant: Accountant, built: _Built) -> list[str]:
     except Exception:
         _discard(build)
         raise
-    _sync(accountant.report_root)
+    sync_path(accountant.report_root)
     point("publish_report.after")
     fault = _fault_of(accountant.published)
     # Whoever still writes to the former file makes a new log beside the new one.
@@ -265,11 +266,3 @@ def _fault_of(path: Path) -> duckdb.Error | None:
     finally:
         connection.close()
     return None
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -5,39 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-ZERO_DECIMAL_CURRENCIES = frozenset(
-    {
-        "BIF",
-        "CLP",
-        "DJF",
-        "GNF",
-        "ISK",
-        "JPY",
-        "KMF",
-        "KRW",
-        "PYG",
-        "RWF",
-        "UGX",
-        "VND",
-        "VUV",
-        "XAF",
-        "XOF",
-        "XPF",
-    }
-)
-THREE_DECIMAL_CURRENCIES = frozenset({"BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"})
+from iso4217 import Currency
+
+DIGITS_UNKNOWN = 2
+# Precious metals, funds and test codes have no minor unit.
+MINOR_DIGITS = {
+    currency.code: DIGITS_UNKNOWN if currency.exponent is None else currency.exponent for currency in Currency
+}
+
+ZERO_DECIMAL_CURRENCIES = frozenset(code for code, digits in MINOR_DIGITS.items() if digits == 0)
 
 
 def minor_digits(currency: str | None) -> int:
-    """Return the number of minor digits of a currency; 2 where the currency is unknown."""
-    if currency in ZERO_DECIMAL_CURRENCIES:
-        return 0
-    return 3 if currency in THREE_DECIMAL_CURRENCIES else 2
+    """Return the number of minor digits of a currency, 2 where the currency is unknown.
+
+    Source: ISO 4217, table A.1, as published in the package `iso4217`.
+    """
+    return MINOR_DIGITS.get(currency or "", DIGITS_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """An amount in integer minor units; `currency` is ISO 4217 or None when unknown."""
+    """An amount in integer minor units; `currency` is ISO 4217, or None when unknown."""
 
     amount_minor: int
     currency: str | None = None

@@ -1,4 +1,4 @@
-"""Objects as plain files of one folder: temp file, fsync, link without overwriting, fsync of the folder."""
+"""Objects as durable plain files: temporary file, fsync, link without overwriting, fsync of the folder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from receipt_pipeline.core.errors import ObjectFault, cause_of, is_out_of_space
 from receipt_pipeline.core.reasons import OBJECT_UNREADABLE, RESULT_MISSING, STORAGE_FULL, UPLOAD_FAILED
+from receipt_pipeline.durable_files import make_folders, sync_path
 from receipt_pipeline.objects.store import (
     RESULTS_PREFIX,
     SCANS_PREFIX,
@@ -27,14 +28,14 @@ from receipt_pipeline.objects.store import (
 )
 
 READ_CHUNK_BYTES = 1 << 20
-PUT_TRIES_MAX = 2
+PUT_ATTEMPTS_MAX = 2
 TEMP_PREFIX = ".tmp-"
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class LocalObjectStore:
-    """An object store on a local folder; see `objects.store.ObjectStore` for what it promises."""
+    """An object store in a local folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -46,7 +47,7 @@ class LocalObjectStore:
         digest = "sha256:" + hashlib.sha256(data).hexdigest()
         if self.digest(key) == (digest, len(data)):
             with _writing(key):
-                _sync_folder(self._path(key).parent)
+                sync_path(self._path(key).parent)
             return PutOutcome(PutKind.PRESENT, digest, len(data))
         outcome = self.copy_in(key, (data,), expected_digest=digest)
         assert outcome.put is not None
@@ -55,13 +56,13 @@ class LocalObjectStore:
     def copy_in(self, key: str, chunks: Iterable[bytes], *, expected_digest: str) -> CopyOutcome:
         """Store a stream durably, but only when it hashes to the full digest expected.
 
-        Whatever the stream raises passes through; nothing half-written is left.
+        Errors of the stream pass through; no partial file remains.
         """
         path = self._path(key)
         temp = path.parent / f"{TEMP_PREFIX}{uuid.uuid4().hex}"
         try:
             with _writing(key):
-                _make_folders(path.parent)
+                make_folders(path.parent)
             digest, size_bytes = _write_temp(temp, chunks, key=key)
             if digest != expected_digest:
                 return CopyOutcome(digest, size_bytes, None)
@@ -113,7 +114,7 @@ class LocalObjectStore:
     def listing(self, prefix: str = "") -> Iterator[ObjectEntry]:
         """Yield the objects whose keys begin with a folder-like prefix, ordered by key.
 
-        What was set aside is listed only under its own prefix; temporary files never are.
+        Objects set aside are listed only under their prefix; temporary files never are.
         """
         checked_prefix(prefix)
         tops = (prefix,) if prefix else (RESULTS_PREFIX, SCANS_PREFIX)
@@ -128,7 +129,7 @@ class LocalObjectStore:
                 path.unlink()
             except FileNotFoundError:
                 return False
-            _sync_folder(path.parent)
+            sync_path(path.parent)
         return True
 
     def remove_leftovers(self, *, before: dt.datetime) -> int:
@@ -144,15 +145,15 @@ class LocalObjectStore:
         return removed
 
     def _publish(self, key: str, temp: Path, digest: str, size_bytes: int) -> PutOutcome:
-        """Give the temp file its key; what stands there already is compared, and moved if it differs."""
+        """Give the temp file its key; an object that is already there is moved if it differs."""
         path, set_aside = self._path(key), None
-        for _ in range(PUT_TRIES_MAX):
+        for _ in range(PUT_ATTEMPTS_MAX):
             if _link_new(temp, path):
-                _sync_folder(path.parent)
+                sync_path(path.parent)
                 return PutOutcome(PutKind.STORED, digest, size_bytes, set_aside)
             found = self.digest(key)
             if found == (digest, size_bytes):
-                _sync_folder(path.parent)
+                sync_path(path.parent)
                 return PutOutcome(PutKind.PRESENT, digest, size_bytes, set_aside)
             if found is not None:
                 set_aside = self._set_aside(key, found[0])
@@ -161,9 +162,9 @@ class LocalObjectStore:
     def _set_aside(self, key: str, digest: str) -> str:
         aside = set_aside_key(key, digest)
         path = self._path(aside)
-        _make_folders(path.parent)
+        make_folders(path.parent)
         os.replace(self._path(key), path)
-        _sync_folder(path.parent)
+        sync_path(path.parent)
         return aside
 
     def _walk(self, folder_key: str) -> Iterator[ObjectEntry]:
@@ -218,13 +219,13 @@ def _write_all(handle: int, chunk: bytes) -> None:
 
 
 def _link_new(temp: Path, path: Path) -> bool:
-    """Let the file appear under its name unless something is there; False when something is."""
+    """Give the file its final name unless one exists; False when one does."""
     try:
         os.link(temp, path)
     except FileExistsError:
         return False
     except OSError as error:
-        # Some file systems know no links. Keys are content addresses, so a lost race loses nothing.
+        # Some file systems have no links. Keys are content addresses, so a lost race loses nothing.
         if error.errno not in _NO_LINKS:
             raise
         if path.exists():
@@ -233,28 +234,9 @@ def _link_new(temp: Path, path: Path) -> bool:
     return True
 
 
-def _make_folders(folder: Path) -> None:
-    """Create missing folders so that their names survive a power cut."""
-    missing = []
-    while not folder.is_dir():
-        missing.append(folder)
-        folder = folder.parent
-    for path in reversed(missing):
-        path.mkdir(exist_ok=True)
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 @contextmanager
 def _writing(key: str) -> Iterator[None]:
-    """Translate what the file system says while writing."""
+    """Translate errors of the file system while writing."""
     try:
         yield
     except OSError as error:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class PutKind(StrEnum):
-    """Whether a put wrote the bytes or found them there."""
+    """Whether a put wrote the bytes or found them already stored."""
 
     STORED = "stored"
     PRESENT = "present"
@@ -21,7 +21,7 @@ class PutKind(StrEnum):
 class PutOutcome:
     """What a put did: digest in full form, size in bytes.
 
-    `set_aside` is the key that other bytes, found under this one, were moved to; None as a rule.
+    `set_aside` is the key to which different bytes under this key were moved, None in the normal case.
     """
 
     kind: PutKind
@@ -32,7 +32,7 @@ class PutOutcome:
 
 @dataclass(frozen=True, slots=True)
 class CopyOutcome:
-    """What was read from a stream; `put` is None when its digest was not the expected one."""
+    """What was read from a stream; `put` is None when the digest was not the expected one."""
 
     digest: str
     size_bytes: int
@@ -41,7 +41,7 @@ class CopyOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ObjectStat:
-    """Size in bytes and the store's own time of the last change: evidence, never a decision."""
+    """Size in bytes and time of the last change by the store's clock; it decides nothing."""
 
     size_bytes: int
     modified_at: dt.datetime
@@ -61,7 +61,7 @@ RESULTS_PREFIX = "results/"
 SET_ASIDE_PREFIX = "set-aside/"
 KEY_LENGTH_MAX = 400
 
-# No part begins with a dot: neither a way up nor a temporary file is ever a key.
+# No part begins with a dot, so a key is never a parent folder or a temporary file.
 _KEY = re.compile(r"[a-z][a-z-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)+")
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*/)*")
 
@@ -77,12 +77,12 @@ def result_key(job_id: str, lease_epoch: int, digest: str) -> str:
 
 
 def set_aside_key(key: str, digest: str) -> str:
-    """Return where bytes go that stood under a key they do not belong to."""
+    """Return the key for bytes that were found under a key they do not belong to."""
     return f"{SET_ASIDE_PREFIX}{key}/{digest.removeprefix('sha256:')}"
 
 
 def checked_key(key: str) -> str:
-    """Return the key itself. Raises ValueError for a text that is no key: it could lead elsewhere."""
+    """Return the key itself. Raises ValueError for any other text, which could point elsewhere."""
     if len(key) > KEY_LENGTH_MAX or _KEY.fullmatch(key) is None:
         raise ValueError(f"not an object key: {key[:80]!r}")
     return key
@@ -103,7 +103,7 @@ class ObjectStore(Protocol):
     """
 
     def put(self, key: str, data: bytes) -> PutOutcome:
-        """Store bytes durably unless they are there; other bytes under the key are set aside."""
+        """Store bytes durably unless they are already stored; other bytes under the key are set aside."""
 
     def copy_in(self, key: str, chunks: Iterable[bytes], *, expected_digest: str) -> CopyOutcome:
         """Store a stream durably, but only when it hashes to the full digest expected."""

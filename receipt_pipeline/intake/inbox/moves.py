@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from receipt_pipeline.core.errors import InputRefused, ObjectFault, is_out_of_space
 from receipt_pipeline.core.reasons import SCAN_MISSING, STORAGE_FULL
 from receipt_pipeline.core.request import ItemRequest, JobRequest
+from receipt_pipeline.durable_files import write_whole
 from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.inbox.listing import ACCEPTED, REFUSAL_SUFFIX, REFUSED, DroppedFile
 from receipt_pipeline.intake.manifest import Batch
@@ -182,19 +182,15 @@ def _digest_of(handle: int) -> str:
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a JSON document so that a reader sees the old one or the new one, never a part.
+    """Write a JSON document for people and programs; a reader sees the old one or the new one.
 
     Raises:
-        ObjectFault: STORAGE.FULL.v1; the old document stands.
+        ObjectFault: STORAGE.FULL.v1; the old document is unchanged.
     """
-    temp = path.with_name(f".{path.name}.tmp")
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temp.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(temp, path)
+        write_whole(path, text.encode())
     except OSError as error:
-        with suppress(OSError):
-            temp.unlink(missing_ok=True)
         if is_out_of_space(error):
             raise ObjectFault(STORAGE_FULL, file=path.name) from error
         raise

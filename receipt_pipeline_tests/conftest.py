@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -54,7 +55,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Pass RECEIPTS_TEST_* on; record outcomes in the one process that sees every report."""
-    share_compiled_statements()
     worker_input: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker_input is not None:
         config.stash[TEST_SETTINGS] = worker_input["receipts_test_settings"]
@@ -101,6 +101,8 @@ def shared_folder(config: pytest.Config) -> Path:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the long tests first, and record the requirements that each test proves."""
+    if "sqlalchemy" in sys.modules:
+        share_compiled_statements()
     items.sort(key=lambda item: (folder_rank(item.path), item.path))
     attach_requirements(items)
 

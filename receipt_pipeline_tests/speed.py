@@ -12,10 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
-from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-from sqlalchemy.util import LRUCache
 
 MEMORY_FOLDER = Path("/dev/shm")
 FREE_BYTES_MIN = 4 * 2**30
@@ -52,6 +48,11 @@ def share_compiled_statements() -> None:
 
     Each test opens its own ledger, and SQLAlchemy caches compiled statements per engine and dialect.
     """
+    import sqlalchemy as sa
+    from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+    from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+    from sqlalchemy.util import LRUCache
+
     caches: dict[str, LRUCache[Any, Any]] = {}
     init = sa.Engine.__init__
 

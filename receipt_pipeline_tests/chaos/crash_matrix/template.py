@@ -20,6 +20,7 @@ from typing import Any
 
 from receipt_pipeline_tests.chaos.crash_matrix.scenarios import MATRIX_LIMITS
 from receipt_pipeline_tests.chaos.crash_matrix.steps import BROKE, StepOrder, run_step_order
+from receipt_pipeline_tests.speed import share_compiled_statements
 
 READ_BYTES = 65_536
 REHEARSED = ("submit", "passes", "publish", "verify")
@@ -103,7 +104,7 @@ def _send(document: dict[str, Any]) -> None:
 
 
 def rehearse() -> None:
-    """Play a scenario without a fault, so that a fork has nothing left to import."""
+    """Play a scenario without a fault, so that a fork has little left to import and to compile."""
     with tempfile.TemporaryDirectory(prefix="receipts-rehearsal-") as folder:
         for step in REHEARSED:
             run_step_order(
@@ -113,6 +114,7 @@ def rehearse() -> None:
 
 def main() -> None:
     """Serve until the input closes."""
+    share_compiled_statements()
     rehearse()
     gc.collect()
     gc.freeze()

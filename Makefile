@@ -38,7 +38,7 @@ lint: $(READY) ## check format, style, types and the Dagster definitions
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@if grep -q '^\[tool\.dg' pyproject.toml; then $(BIN)/dg check defs; fi
+	@home=$$(mktemp -d); trap 'rm -rf "$$home"' EXIT; DAGSTER_HOME="$$home" $(BIN)/dg check defs
 
 matrix: $(READY) ## play the crash matrix on SQLite and PostgreSQL and update its page; ARGS="--all --json" plays SQLite only
 	@$(BIN)/python -m receipt_pipeline_tests.chaos.matrix $(ARGS)

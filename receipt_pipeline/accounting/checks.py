@@ -142,13 +142,13 @@ _DEFINITIONS = (
     AccountingCheck(
         "report_matches_ledger",
         "job_accounting",
-        "the published report and the ledger agree, job by job",
+        "The published report and the ledger agree, job by job.",
         report_matches_ledger,
     ),
     AccountingCheck(
         "release_gate",
         "job_accounting",
-        "every accepted job is terminal, in flight, or an owned question in time",
+        "Every accepted job is terminal, in flight, or under an owned investigation within its deadline.",
         release_gate,
     ),
 )

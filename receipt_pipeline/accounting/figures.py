@@ -167,7 +167,9 @@ FIGURES: Mapping[str, str] = {
 
 # What the readings of the ledger count, each by its place and name: plain questions to its tables.
 READINGS: Mapping[str, str] = {
-    "jobs": "SELECT job_id, state FROM jobs WHERE state = '{}' ORDER BY job_id",
+    "submissions": "SELECT submission_id, state FROM submissions WHERE state = '{}' ORDER BY submission_id",
+    "job_ledger": "SELECT job_id, state FROM jobs WHERE state = '{}' ORDER BY job_id",
+    "result_objects": "SELECT job_id, object_key, outcome FROM output_checks WHERE outcome = '{}'",
     "notifications": "SELECT job_id, message_id, outcome FROM deliveries WHERE outcome = '{}' ORDER BY ALL",
     "review_tasks": "SELECT job_id, decision_id, state FROM review_tasks WHERE state = '{}' ORDER BY ALL",
 }
@@ -175,7 +177,6 @@ READINGS: Mapping[str, str] = {
 READ_FROM_LEDGER: Mapping[str, str] = {
     "notifications.due": "SELECT job_id, message_id FROM outbox WHERE state = 'due' ORDER BY job_id"
 }
-SWEPT = "SELECT job_id, object_key, outcome FROM output_checks WHERE outcome <> 'ok' ORDER BY object_key"
 
 
 def reading_queries(reading: str, names: Iterable[str]) -> dict[str, str]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+import pandas as pd
+
+from receipt_pipeline.accounting import frames
 from receipt_pipeline.accounting.charts import report_markdown
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
 from receipt_pipeline.accounting.export import export_ledger as export_to_files
@@ -43,6 +47,10 @@ PASS_ITEMS_MAX = 500
 CONTINUE_ITEMS_MAX = 8
 ALERTS_SENT_MAX = 100
 RECENT_S = 86_400.0
+_DECISIONS = (
+    "SELECT decision, total_currency AS currency, count(*) AS receipts, sum(total) AS total"
+    " FROM items WHERE decision IS NOT NULL GROUP BY ALL"
+)
 
 # The asset of each check; Dagster makes one asset check of each.
 CHECK_ASSETS: Mapping[str, str] = {name: invariant.asset for name, invariant in CHECKED.items()} | {
@@ -107,6 +115,31 @@ def dispatch_jobs(context: AppContext, *, wait_s: float = 0.0) -> Dispatched:
         release_ids=context.supported_releases(),
         limits=context.settings.limits,
     )
+
+
+def jobs_of_wave(context: AppContext, wave_id: str) -> list[str]:
+    """Return the ids of the jobs that a wave reserves, oldest first."""
+    with context.ledger.reading() as tx:
+        return [row["job_id"] for row in waves.wave_jobs(tx, wave_id)]
+
+
+def describe_queue(context: AppContext) -> str:
+    """Return what waits and what runs, in one line: "6 jobs (240 items) waiting, 2 waves running, …"."""
+    with context.ledger.reading() as tx:
+        queue, now = waves.read_queue(tx), tx.now()
+    text = (
+        f"{counted(queue.jobs, 'job')} ({counted(queue.items, 'item')}) waiting, "
+        f"{counted(queue.waves, 'wave')} running"
+    )
+    if queue.deadline is None:
+        return text
+    day = "" if queue.deadline.date() == now.date() else f"{queue.deadline:%d %b %Y}, "
+    return f"{text}, next deadline {day}{queue.deadline:%H:%M} UTC"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 job", "2 jobs"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def deliver_and_consume(context: AppContext, *, job_id: str | None = None) -> PassSummary:
@@ -176,10 +209,12 @@ def purge_expired(context: AppContext) -> int:
 
 
 def count_records(context: AppContext) -> dict[str, dict[str, int]]:
-    """Return counts of jobs per state, deliveries per outcome and review tasks per state."""
+    """Return by asset the counts of its records, each by state or outcome."""
     with context.ledger.reading() as tx:
         return {
-            "jobs": ledger_status.count_jobs(tx),
+            "submissions": ledger_status.count_submissions(tx),
+            "job_ledger": ledger_status.count_jobs(tx),
+            "result_objects": ledger_status.count_object_checks(tx),
             "notifications": ledger_status.count_deliveries(tx),
             "review_tasks": ledger_status.count_review_tasks(tx),
         }
@@ -209,6 +244,35 @@ def publish_report(context: AppContext) -> PublishedReport:
     with storage_faults():
         write_metrics(published.path, published.document, context.settings.metrics)
     return published
+
+
+def freeze_day(context: AppContext, day: dt.date) -> tuple[Path, pd.DataFrame]:
+    """Write one closed day of the published report as `report/daily/DAY.parquet`.
+
+    Raises:
+        InputRefused: FIELD.INVALID.v1 while the day is not over in the report.
+    """
+    frame = frames.day_frame(context.accountant.published, day)
+    path = context.settings.report / "daily" / f"{day}.parquet"
+    with storage_faults():
+        path.parent.mkdir(exist_ok=True)
+        frames.write_frame(frame, path)
+    return path, frame
+
+
+def summarize_decisions(context: AppContext) -> dict[str, float]:
+    """Return the published review rate and cleared share (0 to 1), and the amounts per currency."""
+    found = frames.query_frame(context.accountant.published, _DECISIONS)
+    receipts = int(found["receipts"].sum())
+    if not receipts:
+        return {}
+    by_decision = found.groupby("decision")["receipts"].sum()
+    amounts = found.dropna(subset=["currency", "total"]).groupby("currency")["total"].sum()
+    return {
+        "review_rate": round(int(by_decision.get("review", 0)) / receipts, 4),
+        "cleared_share": round(int(by_decision.get("clear", 0)) / receipts, 4),
+        **{f"total_{str(currency).lower()}": float(total) for currency, total in amounts.items()},
+    }
 
 
 def publish_page(context: AppContext) -> Path:
@@ -264,8 +328,18 @@ def work_group(context: AppContext, wave_id: str, job_ids: Sequence[str], *, run
     return loop.work_group(worker, wave_id=wave_id, job_ids=job_ids)
 
 
-def continue_wave(context: AppContext, wave_id: str, *, run_id: str) -> list[JobResult]:
-    """Process what became ready while the wave ran, until its slice is used up or nothing is ready."""
+def continue_wave(
+    context: AppContext,
+    wave_id: str,
+    *,
+    run_id: str,
+    on_reserved: Callable[[list[str]], object] = lambda job_ids: None,
+) -> list[JobResult]:
+    """Process what became ready while the wave ran, until its slice is used up or nothing is ready.
+
+    Args:
+        on_reserved: called with the ids of further jobs before they are processed.
+    """
     lines: list[JobResult] = []
     while time.monotonic() < _wave_ends_at.get(wave_id, 0.0):
         with context.ledger.transaction() as tx:
@@ -277,6 +351,7 @@ def continue_wave(context: AppContext, wave_id: str, *, run_id: str) -> list[Job
             )
         if not job_ids:
             break
+        on_reserved(job_ids)
         lines += work_group(context, wave_id, job_ids, run_id=run_id)
     return lines
 

@@ -1,140 +1,122 @@
-"""Assets: readings of the ledger, objects, notifications and tasks, then export, report and page."""
+"""Assets: sources that exist outside Dagster are observed, the account and what follows is published."""
 
 import datetime as dt
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import sqlalchemy as sa
 
-from receipt_pipeline.accounting.figures import SWEPT, reading_queries
+from receipt_pipeline.accounting.figures import reading_queries
 from receipt_pipeline.app import analyst, maintenance
-from receipt_pipeline.defs.metadata import jobs_linked, queries_shown
-from receipt_pipeline.defs.resources import ReceiptServices
+from receipt_pipeline.core.errors import InputRefused, PipelineError
+from receipt_pipeline.defs.checks import check_metadata
+from receipt_pipeline.defs.metadata import column_schema, job_links, query_list, table
+from receipt_pipeline.defs.resources import AppResource
+from receipt_pipeline.ledger.schema.effects import deliveries, object_checks, review_tasks
+from receipt_pipeline.ledger.schema.jobs import jobs, submissions
+from receipt_pipeline.settings import read_settings
 
-GROUP = "account"
 OWNERS = ["team:operations"]
-FRESH = dg.FreshnessPolicy.time_window(fail_window=dt.timedelta(hours=24), warn_window=dt.timedelta(hours=2))
-
-
-def _counted(services: ReceiptServices, reading: str) -> dg.MaterializeResult[Any]:
-    opened = services.open()
-    counts = maintenance.count_records(opened)[reading]
-    queries = queries_shown(reading_queries(reading, counts))
-    return dg.MaterializeResult(metadata={**counts, "queries": queries})
-
-
-@dg.asset(
-    description="A reading of the ledger: jobs per state. The ledger itself is the truth.",
-    group_name=GROUP,
-    owners=OWNERS,
-    kinds={"sql"},
-    freshness_policy=FRESH,
+SOURCES_GROUP, ACCOUNT_GROUP = "sources", "account"
+LEDGER_KIND = "postgres" if os.environ.get("RECEIPTS_POSTGRES_URL") else "sqlite"
+# The account is published every 15 minutes.
+FRESH = dg.FreshnessPolicy.time_window(
+    warn_window=dt.timedelta(minutes=20), fail_window=dt.timedelta(minutes=45)
 )
-def job_ledger(services: ReceiptServices) -> dg.MaterializeResult[Any]:
-    """Count the jobs per state, and look at the whole ledger for what is worth an alert."""
-    opened = services.open()
-    maintenance.review_alerts(opened)
-    counts = maintenance.count_records(opened)["jobs"]
-    queries = queries_shown(reading_queries("jobs", counts))
-    return dg.MaterializeResult(metadata={"jobs": sum(counts.values()), **counts, "queries": queries})
-
-
-@dg.asset(
-    deps=[job_ledger],
-    description="A sweep over stored results, both ways: record without object and the reverse.",
-    group_name=GROUP,
-    owners=OWNERS,
-    kinds={"file"},
-    freshness_policy=FRESH,
+FRESH_DAILY = dg.FreshnessPolicy.time_window(
+    warn_window=dt.timedelta(hours=25), fail_window=dt.timedelta(hours=49)
 )
-def result_objects(services: ReceiptServices) -> dg.MaterializeResult[Any]:
-    """Compare objects with the ledger and record what was found."""
-    opened = services.open()
-    sweep = maintenance.sweep_objects(opened)
-    faulty = maintenance.jobs_with_faulty_results(opened)
-    return dg.MaterializeResult(
-        metadata={
-            **sweep.counts,
-            "jobs at fault": jobs_linked(faulty, maintenance.last_runs(opened, faulty)),
-            "queries": queries_shown({"faults": SWEPT}),
-        }
+FIRST_DAY = "2026-01-01"
+COUNTS = (
+    "accepted",
+    "in_flight",
+    "terminal",
+    "succeeded",
+    "failed",
+    "expired",
+    "canceled",
+    "retried",
+    "unresolved",
+)
+
+
+def _time_zone() -> str:
+    """Return the time zone of the report's days; a wrong setting is named by the first run."""
+    try:
+        return read_settings().time_zone
+    except InputRefused:
+        return "UTC"
+
+
+DAYS = dg.DailyPartitionsDefinition(start_date=FIRST_DAY, timezone=_time_zone())
+
+
+def _source(name: str, ledger_table: sa.Table, description: str, kind: str = LEDGER_KIND) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        name,
+        group_name=SOURCES_GROUP,
+        owners=OWNERS,
+        kinds={kind},
+        description=description,
+        metadata={"dagster/column_schema": column_schema(ledger_table)},
     )
 
 
-@dg.asset(
-    deps=[job_ledger],
-    description="A reading of the outbox and its delivery ledger.",
-    group_name=GROUP,
-    owners=OWNERS,
-    kinds={"file"},
-    freshness_policy=FRESH,
+SOURCES = (
+    _source("submissions", submissions, "Submissions by state: manifests, folders and single scans."),
+    _source("job_ledger", jobs, "Jobs by state. The ledger is the truth."),
+    _source("result_objects", object_checks, "Stored results, as last verified by the sweep.", "file"),
+    _source("notifications", deliveries, "Delivery attempts by outcome, and messages that are due.", "file"),
+    _source("review_tasks", review_tasks, "Review tasks by state: one per decision of a verified result."),
 )
-def notifications(services: ReceiptServices) -> dg.MaterializeResult[Any]:
-    """Count deliveries per outcome."""
-    return _counted(services, "notifications")
 
 
-@dg.asset(
-    deps=[result_objects],
-    description="A reading of the review tasks: one per decision ID of a verified success.",
-    group_name=GROUP,
-    owners=OWNERS,
-    kinds={"sql"},
-    freshness_policy=FRESH,
-)
-def review_tasks(services: ReceiptServices) -> dg.MaterializeResult[Any]:
-    """Count tasks per state."""
-    return _counted(services, "review_tasks")
-
-
-@dg.asset(
-    deps=[job_ledger, result_objects, notifications, review_tasks],
-    description="The ledger as Parquet, read in one snapshot.",
-    group_name=GROUP,
-    owners=OWNERS,
-    kinds={"parquet", "arrow"},
-    freshness_policy=FRESH,
-)
-def ledger_export(services: ReceiptServices) -> dg.MaterializeResult[Any]:
-    """Export the ledger."""
-    rows = maintenance.export_ledger(services.open())
-    queries = queries_shown({name: f"SELECT * FROM {name}" for name in rows})
-    return dg.MaterializeResult(metadata={**rows, "queries": queries})
+@dg.multi_observable_source_asset(specs=SOURCES, can_subset=True)
+def sources(context: dg.AssetExecutionContext, app: AppResource) -> Iterator[dg.ObserveResult]:
+    """Count what the ledger has; record nothing and send nothing."""
+    opened = app.open()
+    counts = maintenance.count_records(opened)
+    for key in sorted(context.selected_asset_keys):
+        name = key.to_user_string()
+        found = counts[name]
+        metadata: dict[str, Any] = {"dagster/row_count": sum(found.values()), **found}
+        if name == "result_objects":
+            faulty = maintenance.jobs_with_faulty_results(opened)
+            metadata["faulty_results"] = job_links(faulty, maintenance.last_runs(opened, faulty))
+        metadata["queries"] = query_list(reading_queries(name, found))
+        yield dg.ObserveResult(asset_key=key, metadata=metadata)
 
 
 @dg.asset(
-    deps=[ledger_export],
-    description="The published account in DuckDB: `job_report`, `unresolved_investigations`, their tables.",
-    group_name=GROUP,
+    deps=[spec.key for spec in SOURCES],
+    description="The published account in DuckDB: `job_report`, `unresolved_investigations`, tables.",
+    group_name=ACCOUNT_GROUP,
     owners=OWNERS,
-    kinds={"duckdb", "pandas"},
+    kinds={"duckdb"},
     freshness_policy=FRESH,
 )
-def job_accounting(services: ReceiptServices) -> dg.MaterializeResult[Any]:
-    """Build the report aside and publish it; readers keep what they have open."""
-    opened = services.open()
+def job_accounting(app: AppResource) -> dg.MaterializeResult[Any]:
+    """Refresh the account and publish it; readers keep the file that they have open."""
+    opened = app.open()
     account = maintenance.publish_report(opened)
-    asked = [row["job_id"] for row in account.document["investigations"] if row["state"] == "open"]
+    document = account.document
+    investigations = [row for row in document["investigations"] if row["state"] == "open"]
+    job_ids = [row["job_id"] for row in investigations]
     columns = ("job_id", "kind", "owner", "deadline", "state")
     return dg.MaterializeResult(
         metadata={
-            "state": account.document["state"],
-            "gate": account.document["gate"],
-            "unresolved investigations": dg.MetadataValue.table(
-                [
-                    dg.TableRecord({name: str(row.get(name) or "") for name in columns})
-                    for row in account.document["investigations"][:20]
-                ],
-                schema=dg.TableSchema([dg.TableColumn(name) for name in columns]),
-            ),
-            "jobs in question": jobs_linked(asked, maintenance.last_runs(opened, asked)),
-            "queries": queries_shown(account.document["found_by"]),
+            "state": document["state"],
+            "gate": document["gate"],
+            "open_investigations": table(investigations, columns),
+            "jobs": job_links(job_ids, maintenance.last_runs(opened, job_ids)),
+            **{name: document[name] for name in COUNTS},
+            "dagster/row_count": document["accepted"],
+            **maintenance.summarize_decisions(opened),
             "chart": dg.MetadataValue.md(account.markdown),
-            **{
-                name: account.document[name]
-                for name in ("accepted", "in_flight", "terminal", "succeeded", "failed", "expired")
-            },
-            **{name: account.document[name] for name in ("canceled", "retried", "unresolved")},
-            "dagster/row_count": account.document["accepted"],
+            "queries": query_list(document["found_by"]),
             "report": dg.MetadataValue.path(str(account.path)),
         }
     )
@@ -142,42 +124,81 @@ def job_accounting(services: ReceiptServices) -> dg.MaterializeResult[Any]:
 
 @dg.asset(
     deps=[job_accounting],
-    description="The account as one page for people, `report/operations.html`: it needs no network.",
-    group_name=GROUP,
+    description="The account as one page for people, `report/operations.html`, which needs no network.",
+    group_name=ACCOUNT_GROUP,
     owners=OWNERS,
     kinds={"html"},
     freshness_policy=FRESH,
 )
-def operations_report(services: ReceiptServices) -> dg.MaterializeResult[Any]:
-    """Render what is published; standing alerts first."""
-    opened = services.open()
+def operations_report(app: AppResource) -> dg.MaterializeResult[Any]:
+    """Render the published account; active alerts come first."""
+    opened = app.open()
     page = maintenance.publish_page(opened)
-    document = analyst.read_report(opened, opened.principal(), cutoff=None, published=True)
-    warned = [row["job_id"] for row in document["alerts"]]
+    document = analyst.read_report(opened, opened.principal(), published=True)
+    job_ids = [row["job_id"] for row in document["alerts"]]
     return dg.MaterializeResult(
         metadata={
-            "page": dg.MetadataValue.path(str(page)),
             "gate": document["gate"],
-            "alerts": dg.MetadataValue.table(
-                [
-                    dg.TableRecord({name: str(row[name]) for name in ("kind", "subject", "next_step")})
-                    for row in document["alerts"]
-                ],
-                schema=dg.TableSchema([dg.TableColumn(name) for name in ("kind", "subject", "next_step")]),
-            ),
-            "jobs warned of": jobs_linked(warned, maintenance.last_runs(opened, warned)),
-            "queries": queries_shown({"alerts": document["found_by"]["alerts"]}),
+            "active_alerts": len(document["alerts"]),
+            "alerts": table(document["alerts"], ("job_id", "kind", "subject", "next_step")),
+            "jobs": job_links(job_ids, maintenance.last_runs(opened, job_ids)),
             "chart": dg.MetadataValue.md(maintenance.render_markdown(opened)),
+            "queries": query_list({"alerts": document["found_by"]["alerts"]}),
+            "page": dg.MetadataValue.path(str(page)),
         }
     )
 
 
-ALL_ASSETS = (
-    job_ledger,
-    result_objects,
-    notifications,
-    review_tasks,
-    ledger_export,
-    job_accounting,
-    operations_report,
+@dg.asset(
+    deps=[job_accounting],
+    description="One closed day as Parquet: receipts and amounts by tenant, release, decision and currency.",
+    group_name=ACCOUNT_GROUP,
+    owners=OWNERS,
+    kinds={"pandas", "parquet"},
+    partitions_def=DAYS,
+    freshness_policy=FRESH_DAILY,
 )
+def daily_receipts(context: dg.AssetExecutionContext, app: AppResource) -> dg.MaterializeResult[Any]:
+    """Freeze the day of the partition, unless the published report differs from the ledger."""
+    opened = app.open()
+    outcome = maintenance.run_check(opened, "report_matches_ledger")
+    if not outcome.passed:
+        raise dg.Failure(
+            "The published report differs from the ledger, so the day is not frozen. Publish it again first.",
+            metadata=check_metadata(outcome, {}),
+            allow_retries=False,
+        )
+    path, frame = _freeze(app, dt.date.fromisoformat(context.partition_key))
+    amounts = frame.groupby("currency")["total"].sum()
+    return dg.MaterializeResult(
+        metadata={
+            "dagster/row_count": len(frame),
+            "receipts": int(frame["receipts"].sum()),
+            **{f"total_{currency.lower()}": float(total) for currency, total in amounts.items()},
+            "rows": table(frame.to_dict("records"), list(frame.columns)),
+            "file": dg.MetadataValue.path(str(path)),
+        }
+    )
+
+
+def _freeze(app: AppResource, day: dt.date) -> tuple[Path, Any]:
+    try:
+        return maintenance.freeze_day(app.open(), day)
+    except PipelineError as error:
+        raise dg.Failure(str(error), metadata={"reason": error.reason.code}, allow_retries=False) from error
+
+
+@dg.asset(
+    deps=[spec.key for spec in SOURCES],
+    description="The ledger as Parquet files of one snapshot, on demand.",
+    group_name=ACCOUNT_GROUP,
+    owners=OWNERS,
+    kinds={"parquet"},
+)
+def ledger_export(app: AppResource) -> dg.MaterializeResult[Any]:
+    """Export the ledger."""
+    rows = maintenance.export_ledger(app.open())
+    queries = query_list({name: f"SELECT * FROM {name}" for name in rows})
+    return dg.MaterializeResult(
+        metadata={**rows, "dagster/row_count": sum(rows.values()), "queries": queries}
+    )

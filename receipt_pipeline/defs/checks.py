@@ -1,50 +1,62 @@
-"""Asset checks: each calls the very function that reconciliation or accounting uses."""
+"""Asset checks: one multi-check per asset, made from the invariants that reconciliation uses."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import dagster as dg
 
+from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
 from receipt_pipeline.app import maintenance
-from receipt_pipeline.app.maintenance import CHECK_ASSETS
-from receipt_pipeline.defs.metadata import jobs_linked
-from receipt_pipeline.defs.resources import ReceiptServices
+from receipt_pipeline.defs.metadata import job_links, table
+from receipt_pipeline.defs.resources import AppResource
+from receipt_pipeline.ledger.invariants import CHECKED
 from receipt_pipeline.ledger.invariants.invariant import CheckOutcome
 
-OFFENDERS_SHOWN_MAX = 50
+
+def check_metadata(outcome: CheckOutcome, runs: Mapping[str, str]) -> dict[str, Any]:
+    """Return what to do first, then the count, the violations with their jobs first, and the query."""
+    violations = outcome.violations
+    columns = dict.fromkeys(["job_id", *(violations[0] if violations else ())])
+    return {
+        "repair": outcome.repair or ("see the violations" if violations else "nothing to repair"),
+        "violations": len(violations),
+        "jobs": table(violations, list(columns)),
+        "links": job_links((row.get("job_id") for row in violations), runs),
+        "query": dg.MetadataValue.md(f"```sql\n{outcome.query_text}\n```"),
+    }
 
 
-def check_result(outcome: CheckOutcome, runs: Mapping[str, str]) -> dg.AssetCheckResult:
-    """Show the outcome with a table of offenders, the way to each job, and the query that finds them."""
-    shown = outcome.violations[:OFFENDERS_SHOWN_MAX]
-    names = list(shown[0]) if shown else ["job_id"]
-    return dg.AssetCheckResult(
-        passed=outcome.passed,
-        severity=dg.AssetCheckSeverity.ERROR,
-        description=outcome.description,
-        metadata={
-            "offenders": len(outcome.violations),
-            "who": dg.MetadataValue.table(
-                [dg.TableRecord({name: str(row[name]) for name in names}) for row in shown],
-                schema=dg.TableSchema([dg.TableColumn(name) for name in names]),
-            ),
-            "jobs": jobs_linked(_job_ids(outcome), runs),
-            "query": dg.MetadataValue.md(f"```sql\n{outcome.query_text}\n```"),
-        },
-    )
+def _asset_checks(asset: str, specs: Iterable[dg.AssetCheckSpec]) -> dg.AssetChecksDefinition:
+    @dg.multi_asset_check(name=f"{asset}_checks", specs=list(specs), can_subset=True)
+    def checks(context: dg.AssetCheckExecutionContext, app: AppResource) -> Iterator[dg.AssetCheckResult]:
+        opened = app.open()
+        for key in sorted(context.selected_asset_check_keys):
+            outcome = maintenance.run_check(opened, key.name)
+            runs = maintenance.last_runs(opened, [row.get("job_id") for row in outcome.violations])
+            warns = key.name in CHECKED and CHECKED[key.name].warns
+            yield dg.AssetCheckResult(
+                asset_key=key.asset_key,
+                check_name=key.name,
+                passed=outcome.passed,
+                severity=dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR,
+                description=outcome.description,
+                metadata=check_metadata(outcome, runs),
+            )
+
+    return checks
 
 
-def _job_ids(outcome: CheckOutcome) -> list[str]:
-    return [str(row["job_id"]) for row in outcome.violations[:OFFENDERS_SHOWN_MAX] if row.get("job_id")]
-
-
-def _check(name: str, asset: str) -> dg.AssetChecksDefinition:
-    @dg.asset_check(name=name, asset=asset, description=f"{name.replace('_', ' ')}.")
-    def checked(services: ReceiptServices) -> dg.AssetCheckResult:
-        opened = services.open()
-        outcome = maintenance.run_check(opened, name)
-        return check_result(outcome, maintenance.last_runs(opened, _job_ids(outcome)))
-
-    return checked
-
-
-ALL_CHECKS = tuple(_check(name, asset) for name, asset in CHECK_ASSETS.items())
+SPECS = [
+    *(
+        dg.AssetCheckSpec(name, asset=rule.asset, description=rule.meaning, blocking=rule.blocking)
+        for name, rule in CHECKED.items()
+    ),
+    *(
+        dg.AssetCheckSpec(name, asset=check.asset, description=check.meaning)
+        for name, check in ACCOUNTING_CHECKS.items()
+    ),
+]
+ALL_CHECKS = [
+    _asset_checks(key.to_user_string(), [spec for spec in SPECS if spec.asset_key == key])
+    for key in dict.fromkeys(spec.asset_key for spec in SPECS)
+]

@@ -1,4 +1,4 @@
-"""Run sensors and waves without a daemon."""
+"""Evaluate sensors and run waves without a daemon."""
 
 import subprocess
 import sys
@@ -9,31 +9,18 @@ from typing import Any
 import dagster as dg
 
 from receipt_pipeline.app import maintenance
-from receipt_pipeline.defs.resources import ReceiptServices
-from receipt_pipeline.defs.sensors import (
-    deliveries_sensor,
-    dispatch_sensor,
-    reconcile_sensor,
-    submissions_sensor,
-)
+from receipt_pipeline.app.context import open_app
+from receipt_pipeline.defs.sensors import reconcile_now, reserve_waves
 from receipt_pipeline.defs.waves import WAVE_TAG
-from receipt_pipeline.drill.failure_plan import install_from
+from receipt_pipeline.drill.four_jobs import run_drill
 from receipt_pipeline.runtime.supervisor import prepare_dagster_home
-from receipt_pipeline.settings import Settings, read_settings
+from receipt_pipeline.settings import Settings
 
-
-def install_plan_of_environment() -> bool:
-    """Install the failure plan that the environment carries, if any."""
-    from receipt_pipeline.worker.heartbeat import stop_all
-
-    settings = read_settings()
-    return install_from(settings.drill_plan, enabled=settings.drills_enabled, silence=stop_all)
+STOP_GRACE_S = 10
 
 
 def run_drill_here() -> dict[str, Any]:
-    """Run the four-job drill in a sandbox, through the real sensors and wave runs."""
-    from receipt_pipeline.drill.four_jobs import run_drill
-
+    """Run the four-job drill in a sandbox, through the passes of the sensors and real wave runs."""
     return run_drill(runner_for=LocalRunner.prepare)
 
 
@@ -55,26 +42,24 @@ class LocalRunner:
         return cls(settings, prepare_dagster_home(settings, environ))
 
     def tick(self, *, launch: bool = True) -> None:
-        """Evaluate every sensor once, start the requested waves, close those of failed children."""
-        quiet = (reconcile_sensor, deliveries_sensor)
-        full = (submissions_sensor, reconcile_sensor, dispatch_sensor, deliveries_sensor)
-        for make in full if launch else quiet:
-            sensor = make(self._services())
-            context = dg.build_sensor_context(sensor_name=sensor.name)
-            for request in sensor.evaluate_tick(context).run_requests or []:
-                self._launch(request.run_key, request.tags[WAVE_TAG])
-        self.reap()
+        """Do the pass of every sensor once, start the requested waves, close those of failed children."""
+        app = open_app(self.settings)
+        if launch:
+            maintenance.sweep_inbox(app)
+        reconcile_now(app)
+        if launch:
+            result = reserve_waves(app)
+            for request in (result.run_requests or []) if isinstance(result, dg.SensorResult) else []:
+                self._launch(request.run_key or "", request.tags[WAVE_TAG])
+        maintenance.deliver_and_consume(app)
+        self.close_failed_waves()
 
-    def _services(self) -> ReceiptServices:
-        return ReceiptServices(environment=dict(self.environment))
-
-    def _launch(self, run_key: str | None, wave_id: str) -> None:
+    def _launch(self, run_key: str, wave_id: str) -> None:
         """Start the child of a wave, once per run key, while a slot is free; the next tick asks again."""
-        assert run_key is not None
         running = sum(1 for child in self.children.values() if child.poll() is None)
         if run_key in self.children or running >= self.settings.limits.work.wave_slots:
             return
-        env = {**self.environment}
+        env = dict(self.environment)
         if self.plan:
             env |= {"RECEIPTS_DRILLS": "enabled", "RECEIPTS_DRILL_PLAN": self.plan}
             self.plan = ""
@@ -87,11 +72,11 @@ class LocalRunner:
                 stderr=subprocess.STDOUT,
             )
 
-    def reap(self) -> None:
+    def close_failed_waves(self) -> None:
         """Close the wave of every child that failed, as the run-failure sensor would."""
         for run_key, child in self.children.items():
             if child.poll() not in (None, 0):
-                maintenance.close_wave(self._services().open(), run_key.rpartition(":")[0])
+                maintenance.close_wave(open_app(self.settings), run_key.rpartition(":")[0])
 
     @property
     def is_busy(self) -> bool:
@@ -104,7 +89,7 @@ class LocalRunner:
             if child.poll() is None:
                 child.terminate()
                 try:
-                    child.wait(10)
+                    child.wait(STOP_GRACE_S)
                 except subprocess.TimeoutExpired:
                     child.kill()
                     child.wait()

@@ -1,4 +1,4 @@
-"""The resource through which Dagster's code reaches the services of this home."""
+"""The resource through which Dagster's code reaches the application."""
 
 import os
 from typing import Any
@@ -7,40 +7,52 @@ import dagster as dg
 from pydantic import Field
 
 from receipt_pipeline.app.context import AppContext, open_app
-from receipt_pipeline.app.setup import check_ledger_not_lost
-from receipt_pipeline.core.errors import LedgerUnavailable
-from receipt_pipeline.core.reasons import LEDGER_LOST
+from receipt_pipeline.drill.failure_plan import install_from
 from receipt_pipeline.settings import Settings, read_settings
+from receipt_pipeline.worker.heartbeat import stop_all
+
+# Steps of one process pass ids to each other; nothing of a wave is worth a file.
+IN_MEMORY = "in_memory"
 
 
-class ReceiptServices(dg.ConfigurableResource[Any]):
-    """The services of one home, opened once per process.
+class AppResource(dg.ConfigurableResource[Any]):
+    """The application of one instance, opened once per process at the first use.
 
-    `environment` overrides variables of the process; empty in production. `dispatch_wait_s` is how
-    long a tick of the dispatch sensor looks out for work, so that a wave starts soon after acceptance.
+    `environment` overrides variables of the process; it is empty in production.
     """
 
-    dispatch_wait_s: float = 0.0
     environment: dict[str, str] = Field(default_factory=dict)
 
     def settings(self) -> Settings:
-        """Read the settings of this home."""
+        """Read the settings of this instance."""
         return read_settings({**os.environ, **self.environment})
 
     def open(self) -> AppContext:
-        """Return the services; the ledger is migrated and its releases are set up."""
-        return open_app(self.settings())
-
-    def refuse_lost_ledger(self) -> None:
-        """Keep a code location from loading over a home whose ledger is gone; creates nothing.
-
-        A database that cannot be reached says so at the first tick: it may be back by then.
+        """Return the application with its ledger migrated and its releases approved.
 
         Raises:
-            LedgerUnavailable: LEDGER.LOST.v1.
+            LedgerUnavailable: the ledger is gone (LEDGER.LOST.v1) or cannot be reached.
+            NotAllowed: DRILL.DISABLED.v1 when the environment has a failure plan but does not enable drills.
         """
-        try:
-            check_ledger_not_lost(self.settings())
-        except LedgerUnavailable as error:
-            if error.reason == LEDGER_LOST:
-                raise
+        install_plan_of_environment()
+        return open_app(self.settings())
+
+
+# Sensors use this instance: one that declares a resource makes the code server open Dagster's storage
+# at every tick.
+APP = AppResource()
+_plans_installed: set[str] = set()
+
+
+def install_plan_of_environment() -> None:
+    """Install the failure plan that the environment of this process has, if any, once."""
+    settings = read_settings()
+    if settings.drill_plan not in _plans_installed:
+        install_from(settings.drill_plan, enabled=settings.drills_enabled, silence=stop_all)
+        _plans_installed.add(settings.drill_plan)
+
+
+@dg.definitions
+def resources() -> dg.Definitions:
+    """Return the resources of the code location."""
+    return dg.Definitions(resources={"app": APP, IN_MEMORY: dg.mem_io_manager})

@@ -1,114 +1,94 @@
-"""Sensors: bounded work per tick, their cursor in the ledger, repeatable without harm.
-
-They hold the services themselves instead of asking for a Dagster resource: a sensor that asks for one
-makes the code server open the whole Dagster instance at every tick.
-"""
+"""Sensors: bounded work per tick, their cursor in the ledger, repeatable without harm."""
 
 import dagster as dg
 
 from receipt_pipeline.app import maintenance
-from receipt_pipeline.defs.resources import ReceiptServices
-from receipt_pipeline.defs.waves import WAVE_TAG, classify_wave
+from receipt_pipeline.app.context import AppContext
+from receipt_pipeline.defs.resources import APP
+from receipt_pipeline.defs.waves import WAVE_TAG, classify_wave, wave_tags
 
 TICK_S = 5
-# A failed run is found this late at most; its wave would otherwise lapse by its heartbeat.
+# A failed run is found this late at most; its wave would otherwise end by its missing heartbeat.
 FAILURES_TICK_S = 15
+# Below the five seconds between two ticks, so that the sensor almost always looks for work.
+DISPATCH_WAIT_S = 4.0
 RUNNING = dg.DefaultSensorStatus.RUNNING
-Tick = dg.SensorEvaluationContext
 
 
-def submissions_sensor(services: ReceiptServices) -> dg.SensorDefinition:
-    """Return the sensor from drop folder to ledger."""
-
-    @dg.sensor(
-        name="submissions",
-        description="Accepts what was dropped into the inbox, within a time bound per tick.",
-        minimum_interval_seconds=TICK_S,
-        default_status=RUNNING,
+def reserve_waves(app: AppContext, *, wait_s: float = 0.0) -> dg.SensorResult | dg.SkipReason:
+    """Reserve ready jobs and request a run per wave; run keys make a repeated request harmless."""
+    dispatched = maintenance.dispatch_jobs(app, wait_s=wait_s)
+    if not dispatched.to_launch:
+        stranded = maintenance.counted(len(dispatched.stranded), "job")
+        unsupported = f"; no worker supports the release of {stranded}" if dispatched.stranded else ""
+        return dg.SkipReason(maintenance.describe_queue(app) + unsupported)
+    return dg.SensorResult(
+        run_requests=[
+            dg.RunRequest(
+                run_key=wave.run_key,
+                tags=wave_tags(wave.wave_id, maintenance.jobs_of_wave(app, wave.wave_id)),
+            )
+            for wave in dispatched.to_launch
+        ]
     )
-    def submissions(_context: Tick) -> dg.SkipReason:
-        return dg.SkipReason(maintenance.sweep_inbox(services.open()).sentence)
-
-    return submissions
 
 
-def dispatch_sensor(services: ReceiptServices) -> dg.SensorDefinition:
-    """Return the sensor from ledger to waves; run keys are the waves', so a repeated tick is harmless."""
-
-    @dg.sensor(
-        name="dispatch",
-        job=classify_wave,
-        description="Reserves ready jobs for waves; each wave is one run.",
-        minimum_interval_seconds=TICK_S,
-        default_status=RUNNING,
-    )
-    def dispatch(_context: Tick) -> dg.SensorResult | dg.SkipReason:
-        dispatched = maintenance.dispatch_jobs(services.open(), wait_s=services.dispatch_wait_s)
-        if not dispatched.to_launch:
-            waiting = f"; {len(dispatched.stranded)} without a capable worker" if dispatched.stranded else ""
-            return dg.SkipReason(f"nothing to launch{waiting}")
-        return dg.SensorResult(
-            run_requests=[
-                dg.RunRequest(run_key=wave.run_key, tags={WAVE_TAG: wave.wave_id})
-                for wave in dispatched.to_launch
-            ]
-        )
-
-    return dispatch
+def reconcile_now(app: AppContext) -> dg.SkipReason:
+    """Repair what the ledger alone shows, and evaluate the quick alerts."""
+    summary = maintenance.reconcile_ledger(app)
+    maintenance.review_alerts(app, whole=False)
+    return dg.SkipReason(summary.sentence)
 
 
-def deliveries_sensor(services: ReceiptServices) -> dg.SensorDefinition:
-    """Return the sensor from outbox to channel, and from results to review tasks."""
-
-    @dg.sensor(
-        name="deliveries",
-        description="Sends due notifications and status documents; the review consumer takes in results.",
-        minimum_interval_seconds=TICK_S,
-        default_status=RUNNING,
-    )
-    def deliveries(_context: Tick) -> dg.SkipReason:
-        return dg.SkipReason(maintenance.deliver_and_consume(services.open()).sentence)
-
-    return deliveries
+@dg.sensor(
+    description="Accept what was dropped into the inbox, within a time limit per tick.",
+    minimum_interval_seconds=TICK_S,
+    default_status=RUNNING,
+)
+def submissions(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    """Read the inbox once."""
+    return dg.SkipReason(maintenance.sweep_inbox(APP.open()).sentence)
 
 
-def reconcile_sensor(services: ReceiptServices) -> dg.SensorDefinition:
-    """Return the sensor that compares and repairs within the ledger; objects are the job `sweep`'s."""
-
-    @dg.sensor(
-        name="reconcile",
-        description="Expires overdue jobs, takes expired leases away, opens owned investigations.",
-        minimum_interval_seconds=TICK_S,
-        default_status=RUNNING,
-    )
-    def reconcile(_context: Tick) -> dg.SkipReason:
-        opened = services.open()
-        done = maintenance.reconcile_ledger(opened)
-        maintenance.review_alerts(opened, whole=False)
-        return dg.SkipReason(done.sentence)
-
-    return reconcile
+@dg.sensor(
+    description="Reserve ready jobs for waves and launch one run per wave.",
+    job=classify_wave,
+    minimum_interval_seconds=TICK_S,
+    default_status=RUNNING,
+)
+def dispatch(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    """Reserve and request."""
+    return reserve_waves(APP.open(), wait_s=DISPATCH_WAIT_S)
 
 
-def run_failures_sensor(services: ReceiptServices) -> dg.SensorDefinition:
-    """Return the sensor from failed run to closed wave; the claims of its worker end by their leases."""
-
-    @dg.run_failure_sensor(
-        name="run_failures",
-        description="A wave whose run failed is closed at once, so that its unclaimed jobs are ready again.",
-        default_status=RUNNING,
-        minimum_interval_seconds=FAILURES_TICK_S,
-        monitored_jobs=[classify_wave],
-    )
-    def run_failures(context: dg.RunFailureSensorContext) -> None:
-        wave_id = context.dagster_run.tags.get(WAVE_TAG)
-        if wave_id:
-            maintenance.close_wave(services.open(), wave_id)
-
-    return run_failures
+@dg.sensor(
+    description="Send due notifications and status documents, and make review tasks of new results.",
+    minimum_interval_seconds=TICK_S,
+    default_status=RUNNING,
+)
+def deliveries(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    """Deliver and consume once."""
+    return dg.SkipReason(maintenance.deliver_and_consume(APP.open()).sentence)
 
 
-def all_sensors(services: ReceiptServices) -> list[dg.SensorDefinition]:
-    """Return every sensor, bound to the services of one home."""
-    makers = (submissions_sensor, dispatch_sensor, deliveries_sensor, reconcile_sensor, run_failures_sensor)
-    return [make(services) for make in makers]
+@dg.sensor(
+    description="Expire overdue jobs, take over expired leases, and open owned investigations.",
+    minimum_interval_seconds=TICK_S,
+    default_status=RUNNING,
+)
+def reconcile(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    """Reconcile the ledger once."""
+    return reconcile_now(APP.open())
+
+
+@dg.run_failure_sensor(
+    description="Close the wave of a failed run, so that its unclaimed jobs are ready again.",
+    default_status=RUNNING,
+    minimum_interval_seconds=FAILURES_TICK_S,
+    monitored_jobs=[classify_wave],
+)
+def run_failures(context: dg.RunFailureSensorContext) -> None:
+    """Close the wave; claims of its worker end with their leases."""
+    wave_id = context.dagster_run.tags.get(WAVE_TAG)
+    if wave_id:
+        maintenance.close_wave(APP.open(), wave_id)

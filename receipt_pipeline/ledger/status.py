@@ -29,7 +29,7 @@ from receipt_pipeline.ledger.schema.effects import (
     review_tasks,
     tombstones,
 )
-from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs
+from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs, submissions
 
 AUDIENCES: tuple[str, ...] = tuple(Audience)
 LIST_MAX = 1_000
@@ -205,6 +205,16 @@ def count_deliveries(tx: LedgerTransaction) -> dict[str, int]:
     """Return the number of deliveries per outcome, and of messages still due."""
     due = tx.scalar(select(func.count()).select_from(outbox).where(outbox.c.state == "due"))
     return _per_value(tx, deliveries, deliveries.c.outcome) | {"due": int(due or 0)}
+
+
+def count_submissions(tx: LedgerTransaction) -> dict[str, int]:
+    """Return the number of submissions per state."""
+    return _per_value(tx, submissions, submissions.c.state)
+
+
+def count_object_checks(tx: LedgerTransaction) -> dict[str, int]:
+    """Return the number of stored objects per outcome of their last check."""
+    return _per_value(tx, object_checks, object_checks.c.outcome)
 
 
 def count_review_tasks(tx: LedgerTransaction) -> dict[str, int]:

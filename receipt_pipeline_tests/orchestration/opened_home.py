@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from receipt_pipeline.app.setup import set_up_releases
 from receipt_pipeline.chain.release import shipped_releases
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.principals import Principal
-from receipt_pipeline.defs.resources import ReceiptServices
-from receipt_pipeline.defs.waves import IN_MEMORY, WAVE_TAG, classify_wave
+from receipt_pipeline.defs import sensors
+from receipt_pipeline.defs.resources import IN_MEMORY, AppResource
+from receipt_pipeline.defs.waves import WAVE_TAG, classify_wave
 from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.ledger.schema.jobs import waves
 from receipt_pipeline.objects.local_store import LocalObjectStore
@@ -39,7 +40,7 @@ class OpenedHome:
     """One home, the resource that opens it, and the chain that answers in it."""
 
     app: AppContext
-    resource: ReceiptServices
+    resource: AppResource
     clock: FakeClock
     chain: ScriptedChain = field(default_factory=ScriptedChain)
 
@@ -67,9 +68,8 @@ class OpenedHome:
         (answer,) = submitter.submit(self.app, self.principal, [path])
         return str(answer["lines"][0]["job_id"])
 
-    def tick(self, make_sensor: Callable[[ReceiptServices], dg.SensorDefinition]) -> Any:
+    def tick(self, sensor: dg.SensorDefinition) -> Any:
         """Evaluate a sensor as the daemon does, without an instance: none of them asks for one."""
-        sensor = make_sensor(self.resource)
         return sensor.evaluate_tick(dg.build_sensor_context(sensor_name=sensor.name))
 
     def run_wave(
@@ -79,7 +79,7 @@ class OpenedHome:
         return classify_wave.execute_in_process(
             instance=instance,
             tags={WAVE_TAG: wave_id},
-            resources={"services": self.resource, IN_MEMORY: dg.mem_io_manager},
+            resources={"app": self.resource, IN_MEMORY: dg.mem_io_manager},
             raise_on_error=False,
         )
 
@@ -116,6 +116,9 @@ def open_home(
         "RECEIPTS_IMAGE_DIGEST": IMAGE_DIGEST,
         **(environment or {}),
     }
+    for name, value in named.items():  # Sensors read the environment of their process.
+        patch.setenv(name, value)
+    patch.setattr(sensors, "DISPATCH_WAIT_S", 0.0)
     settings = read_settings(named)
     for place in (settings.inbox / TENANT / "loose", settings.outbox / TENANT):
         place.mkdir(parents=True)
@@ -130,7 +133,7 @@ def open_home(
     )
     shipped = shipped_releases(settings.shipped, image_digest=IMAGE_DIGEST)
     set_up_releases(services.ledger, shipped)
-    opened = OpenedHome(services, ReceiptServices(environment=named), clock)
+    opened = OpenedHome(services, AppResource(environment=named), clock)
     chains.loaded.update({template.release.pins(): opened.chain for template in shipped})
     patch.setitem(app_context._opened, (str(settings.home), settings.ledger_url), services)
     assert opened.resource.open() is services

@@ -1,16 +1,20 @@
-"""The code location: it loads, and each asset, check, sensor, job and schedule is what operators rely on."""
+"""The code location: it loads without side effects, and each definition is what operators rely on."""
 
 from __future__ import annotations
 
 import runpy
+import subprocess
+import sys
+import tomllib
 import warnings
+from pathlib import Path
 
 import dagster as dg
 import pytest
 import yaml
 
+from receipt_pipeline import definitions
 from receipt_pipeline.core.limits import Limits
-from receipt_pipeline.definitions import defs
 from receipt_pipeline.defs import evaluation
 from receipt_pipeline.defs.waves import MAX_RUNTIME_S
 from receipt_pipeline_tests.suite_results import PROJECT
@@ -37,18 +41,53 @@ CHECKS_OF = {
     "job_accounting": {"report_matches_ledger", "release_gate"},
 }
 EVALUATED = {"chain_evaluation": {"release_no_worse"}}
+SOURCES = {"submissions", "job_ledger", "result_objects", "notifications", "review_tasks"}
+SCHEDULED = {"job_accounting", "operations_report", "daily_receipts"}
+ON_DEMAND = {"ledger_export", "chain_evaluation"}
 SENSORS = {"submissions", "dispatch", "deliveries", "reconcile", "run_failures"}
-JOBS = {"classify_wave", "accounting", "sweep", "retention", "drill", "evaluation"}
+JOBS = {"classify_wave", "accounting", "daily", "alerts", "sweep", "retention", "drill", "evaluation"}
+ASSETS_OF_JOBS = {
+    "accounting": {*SOURCES, "job_accounting", "operations_report"},
+    "daily": {"daily_receipts"},
+    "evaluation": {"chain_evaluation"},
+}
+CHECKS_OF_JOBS = {
+    "accounting": set().union(*CHECKS_OF.values()),
+    "daily": set(),
+    "evaluation": {"release_no_worse"},
+}
+LOAD = "from receipt_pipeline.definitions import defs; defs().get_repository_def()"
 
 
-def the_jobs() -> dict[str, dg.JobDefinition]:
+@pytest.fixture(scope="module")
+def repository() -> dg.RepositoryDefinition:
+    """What Dagster loads."""
+    loaded = definitions.defs().get_repository_def()
+    assert isinstance(loaded, dg.RepositoryDefinition)
+    return loaded
+
+
+def the_jobs(repository: dg.RepositoryDefinition) -> dict[str, dg.JobDefinition]:
     """Return the named Dagster jobs of the code location."""
-    found = {job.name: job for job in defs.resolve_all_job_defs()}
-    return {name: job for name, job in found.items() if not name.startswith("__")}
+    return {job.name: job for job in repository.get_all_jobs() if not job.name.startswith("__")}
 
 
-def test_the_code_location_loads() -> None:
-    dg.Definitions.validate_loadable(defs)
+@pytest.mark.parametrize("lost_result", ["", "objects/results/job_lost/1-x"])
+def test_loading_creates_nothing_also_where_the_ledger_is_gone(tmp_path: Path, lost_result: str) -> None:
+    if lost_result:
+        (tmp_path / lost_result).parent.mkdir(parents=True)
+        (tmp_path / lost_result).write_text("x")
+    before = sorted(tmp_path.rglob("*"))
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD], env={"RECEIPTS_HOME": str(tmp_path)}, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_installed_package_finds_the_project_that_the_checkout_has() -> None:
+    installed = tomllib.loads((PROJECT / "receipt_pipeline" / "dg.toml").read_text())
+    assert installed == tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["dg"]
 
 
 def test_the_workspace_names_this_code_location_and_no_folder() -> None:
@@ -58,64 +97,70 @@ def test_the_workspace_names_this_code_location_and_no_folder() -> None:
     }
 
 
-def test_every_check_stands_on_its_asset() -> None:
+def test_every_check_belongs_to_its_asset_says_its_meaning_and_blocks_nothing(
+    repository: dg.RepositoryDefinition,
+) -> None:
+    graph = repository.asset_graph
     found: dict[str, set[str]] = {}
-    for key in defs.resolve_asset_graph().asset_check_keys:
+    for key in graph.asset_check_keys:
         found.setdefault(key.asset_key.to_user_string(), set()).add(key.name)
+        spec = graph.get_check_spec(key)
+        assert (spec.description or "").endswith("."), key
+        assert not spec.blocking, key  # A day with violations is the day on which the report is needed.
     assert found == CHECKS_OF | EVALUATED
     assert sum(map(len, CHECKS_OF.values())) == 17
 
 
-def test_no_check_keeps_the_account_from_being_published() -> None:
-    graph = defs.resolve_asset_graph()
-    blocking = [key.name for key in graph.asset_check_keys if graph.get(key).blocking]
-    assert blocking == []  # A red check is the very day on which the report is needed.
+def test_every_asset_is_described_and_the_scheduled_ones_must_be_fresh(
+    repository: dg.RepositoryDefinition,
+) -> None:
+    graph = repository.asset_graph
+    nodes = {key.to_user_string(): graph.get(key) for key in graph.get_all_asset_keys()}
+    assert set(nodes) == SOURCES | SCHEDULED | ON_DEMAND
+    for name, node in nodes.items():
+        assert node.owners, name
+        assert node.group_name, name
+        assert node.kinds, name
+        assert node.description, name
+        # The evaluator reads materializations, so that an observed asset would be unknown for ever.
+        assert (node.freshness_policy is not None) == (name in SCHEDULED), name
+        assert node.is_observable == (name in SOURCES), name
 
 
-def test_every_asset_has_owner_group_kind_and_freshness() -> None:
-    graph = defs.resolve_asset_graph()
-    keys = graph.get_all_asset_keys()
-    named = {*CHECKS_OF, *EVALUATED, "ledger_export", "operations_report"}
-    assert {key.to_user_string() for key in keys} == named
-    bare = [
-        key.to_user_string()
-        for key in keys
-        if not (node := graph.get(key)).owners
-        or not node.group_name
-        or not node.kinds
-        or not node.description
-        # A release is evaluated when somebody wants to approve it, not by the clock.
-        or (node.freshness_policy is None and key.to_user_string() not in EVALUATED)
-    ]
-    assert bare == []
+def test_the_columns_of_a_source_are_explained(repository: dg.RepositoryDefinition) -> None:
+    for name in SOURCES:
+        schema = repository.asset_graph.get(dg.AssetKey(name)).metadata["dagster/column_schema"]
+        assert [column.name for column in schema.columns if not column.description] == [], name
 
 
-def test_the_account_is_built_after_what_it_counts() -> None:
-    graph = defs.resolve_asset_graph()
-    above = {key.to_user_string() for key in graph.get_ancestor_asset_keys(dg.AssetKey("job_accounting"))}
-    assert above >= {"job_ledger", "result_objects", "notifications", "review_tasks", "ledger_export"}
+def test_the_account_is_built_after_what_it_counts(repository: dg.RepositoryDefinition) -> None:
+    above = repository.asset_graph.get_ancestor_asset_keys(dg.AssetKey("job_accounting"))
+    assert {key.to_user_string() for key in above} == SOURCES
 
 
-def test_every_sensor_runs_from_the_start_and_every_few_seconds() -> None:
-    sensors = {sensor.name: sensor for sensor in defs.sensors or ()}
+def test_every_sensor_runs_from_the_start_every_few_seconds_and_is_described(
+    repository: dg.RepositoryDefinition,
+) -> None:
+    sensors = {sensor.name: sensor for sensor in repository.sensor_defs}
     assert {sensor.default_status for sensor in sensors.values()} == {dg.DefaultSensorStatus.RUNNING}
+    assert all(sensor.description for sensor in sensors.values())
     assert {name: sensor.minimum_interval_seconds for name, sensor in sensors.items()} == {
         name: 15 if name == "run_failures" else 5 for name in SENSORS
     }
 
 
-def test_every_dagster_job_is_repeated_whole_and_bounded_in_time() -> None:
-    jobs = the_jobs()
+def test_every_dagster_job_is_repeated_whole_bounded_in_time_and_one_process(
+    repository: dg.RepositoryDefinition,
+) -> None:
+    jobs = the_jobs(repository)
     assert set(jobs) == JOBS
     assert {job.tags["dagster/retry_strategy"] for job in jobs.values()} == {"ALL_STEPS"}
     assert {int(job.tags["dagster/max_runtime"]) for job in jobs.values()} == {MAX_RUNTIME_S}
+    assert {job.executor_def.name for job in jobs.values()} == {"in_process"}
+    assert all(job.description for job in jobs.values())
 
 
-def test_every_dagster_job_works_in_one_process() -> None:
-    assert {job.executor_def.name for job in the_jobs().values()} == {"in_process"}
-
-
-def test_a_wave_stops_taking_up_work_before_half_of_its_runs_time_is_over() -> None:
+def test_a_wave_stops_claiming_before_half_of_its_runs_time_is_over() -> None:
     assert Limits().work.wave_slice_s < MAX_RUNTIME_S / 2
 
 
@@ -124,34 +169,32 @@ def test_the_instance_allows_every_run_the_time_that_its_job_asks_for(name: str)
     instance = yaml.safe_load((PROJECT / name).read_text())
     assert instance["run_monitoring"]["enabled"]
     assert instance["run_monitoring"]["max_runtime_seconds"] >= MAX_RUNTIME_S
-    # Every slot's wave, and beside them one run of accounting or sweeping.
+    # The waves of every slot, and next to them one run of accounting or sweeping.
     assert instance["concurrency"]["runs"]["max_concurrent_runs"] == Limits().work.wave_slots + 1
     assert instance["run_queue"]["dequeue_interval_seconds"] == 1
     assert instance["run_retries"]["retry_on_asset_or_op_failure"] is False
     assert instance["telemetry"] == {"enabled": False}
 
 
-def test_accounting_sweeps_and_retention_run_by_schedule_from_the_start() -> None:
-    found = [schedule for schedule in defs.schedules or () if isinstance(schedule, dg.ScheduleDefinition)]
-    schedules = {schedule.job_name: schedule for schedule in found}
+def test_schedules_run_from_the_start_and_are_described(repository: dg.RepositoryDefinition) -> None:
+    schedules = {schedule.job_name: schedule for schedule in repository.schedule_defs}
     assert {name: schedule.cron_schedule for name, schedule in schedules.items()} == {
         "accounting": "*/15 * * * *",
+        "alerts": "12-59/15 * * * *",
+        "daily": "40 0 * * *",
         "sweep": "7 * * * *",
         "retention": "23 3 * * *",
     }
     assert {schedule.default_status for schedule in schedules.values()} == {dg.DefaultScheduleStatus.RUNNING}
     assert {schedule.execution_timezone for schedule in schedules.values()} == {"UTC"}
+    assert all(schedule.description for schedule in schedules.values())
 
 
-def test_the_accounting_job_publishes_and_runs_every_check() -> None:
-    layer = the_jobs()["accounting"].asset_layer
-    checks = {key.name for node in layer.data for key in node.assets_def.check_keys}
-    assert checks == set().union(*CHECKS_OF.values())
-    assert {key.to_user_string() for key in layer.selected_asset_keys} == {
-        *CHECKS_OF,
-        "ledger_export",
-        "operations_report",
-    }
+@pytest.mark.parametrize("name", sorted(ASSETS_OF_JOBS))
+def test_a_job_selects_its_assets_and_checks(repository: dg.RepositoryDefinition, name: str) -> None:
+    layer = repository.get_job(name).asset_layer
+    assert {key.to_user_string() for key in layer.selected_asset_keys} == ASSETS_OF_JOBS[name]
+    assert {key.name for node in layer.data for key in node.assets_def.check_keys} == CHECKS_OF_JOBS[name]
 
 
 def test_loading_the_partitioned_check_warns_nobody() -> None:

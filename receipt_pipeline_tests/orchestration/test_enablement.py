@@ -46,7 +46,7 @@ def test_more_is_refused_until_both_alerts_leave_over_a_channel_that_was_tried_w
     operator.link_alerts(services, services.principal(), "capacity", channel="file")
     assert [line.partition(":")[0] for line in refused(opened, more)] == [
         "link queue_age to a channel",
-        "deliver a test alert over file",
+        "deliver a test alert through file",
     ]
     operator.link_alerts(services, services.principal(), "queue_age", channel="file")
     assert operator.test_alerts(services, services.principal()) | {"alert_id": ""} == {
@@ -58,7 +58,7 @@ def test_more_is_refused_until_both_alerts_leave_over_a_channel_that_was_tried_w
     assert [document["kind"] for document in told(opened)] == ["test"]
 
     opened.clock.advance(services.settings.alert_thresholds().test_valid_s + 1)
-    assert refused(opened, more * 2) == ["deliver a test alert over file: receipts alerts test"]
+    assert refused(opened, more * 2) == ["deliver a test alert through file: receipts alerts test"]
     assert admin.change_quota(services, services.principal(), CALLER, quota_items=5)["quota_items"] == 5
 
 
@@ -98,17 +98,19 @@ def test_a_quota_holds_at_acceptance_and_is_free_again_when_jobs_close(opened: O
 
 
 @pytest.mark.parametrize(
-    ("ask", "code"),
+    ("use", "arguments", "named", "code"),
     [
-        (lambda services: services.link_alerts("weather", channel="file"), "ALERT.UNKNOWN.v1"),
-        (lambda services: services.link_alerts("capacity", channel="pigeon"), "CHANNEL.UNKNOWN.v1"),
-        (lambda services: services.add_submitter("../x"), "SETTING.INVALID.v1"),
-        (lambda services: services.change_quota("nobody", quota_items=5), "NOT_FOUND.v1"),
+        (operator.link_alerts, ["weather"], {"channel": "file"}, "ALERT.UNKNOWN.v1"),
+        (operator.link_alerts, ["capacity"], {"channel": "pigeon"}, "CHANNEL.UNKNOWN.v1"),
+        (admin.add_submitter, ["../x"], {}, "SETTING.INVALID.v1"),
+        (admin.change_quota, ["nobody"], {"quota_items": 5}, "NOT_FOUND.v1"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_code(opened: OpenedHome, ask: Any, code: str) -> None:
+def test_what_cannot_be_is_refused_by_its_code(
+    opened: OpenedHome, use: Any, arguments: list[str], named: dict[str, Any], code: str
+) -> None:
     with pytest.raises((InputRefused, NotFound)) as error:
-        ask(opened.app)
+        use(opened.app, opened.principal, *arguments, **named)
     assert error.value.reason.code == code
 
 

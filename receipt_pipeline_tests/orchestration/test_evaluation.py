@@ -57,7 +57,7 @@ def materialized(opened: OpenedHome, name: str) -> dg.ExecuteInProcessResult:
         return dg.materialize(
             [chain_evaluation, release_no_worse],
             partition_key=name,
-            resources={"services": opened.resource},
+            resources={"app": opened.resource},
             instance=instance,
             raise_on_error=False,
         )
@@ -84,7 +84,7 @@ def test_the_check_is_red_for_a_release_that_is_worse_and_green_for_one_that_is_
     answers[admin.shipped_release_id(opened.app, CANDIDATE)] = False
     (evaluation,) = materialized(opened, CANDIDATE).get_asset_check_evaluations()
     assert not evaluation.passed
-    table = evaluation.metadata["who"]
+    table = evaluation.metadata["jobs"]
     assert isinstance(table, dg.TableMetadataValue)
     assert {str(row.data["measure"]) for row in table.records} >= {"strict_micro_f1", "risk_auc"}
 

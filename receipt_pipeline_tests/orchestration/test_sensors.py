@@ -14,13 +14,7 @@ from receipt_pipeline.app.context import Chains
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.core.failure_points import remove_plan
 from receipt_pipeline.core.reasons import DRILL_FAILED_HERE
-from receipt_pipeline.defs.sensors import (
-    deliveries_sensor,
-    dispatch_sensor,
-    reconcile_sensor,
-    run_failures_sensor,
-    submissions_sensor,
-)
+from receipt_pipeline.defs.sensors import deliveries, dispatch, reconcile, run_failures, submissions
 from receipt_pipeline.defs.waves import WAVE_TAG
 from receipt_pipeline.drill.failure_plan import Fault, PlannedFault, install_from, plan_text
 from receipt_pipeline.ledger.schema import effects as effect_tables
@@ -39,7 +33,7 @@ def _no_plan_stays() -> Iterator[None]:
 
 def requests_of(home: OpenedHome) -> list[tuple[str | None, str]]:
     """Evaluate the dispatch sensor and return run key and wave of every request."""
-    asked = home.tick(dispatch_sensor).run_requests or []
+    asked = home.tick(dispatch).run_requests or []
     return [(request.run_key, request.tags[WAVE_TAG]) for request in asked]
 
 
@@ -65,19 +59,21 @@ def worked(home: OpenedHome, key: str, **given: Any) -> str:
 
 def test_a_dropped_manifest_is_accepted_by_the_next_tick_and_only_once(opened: OpenedHome) -> None:
     drop_manifest(opened, "dropped", count=2)
-    first = opened.tick(submissions_sensor)
+    first = opened.tick(submissions)
     assert first.run_requests == []
     assert first.skip_message == "inbox: 1 accepted"
     (job,) = submitter.list_jobs(opened.app, opened.principal)
     assert (job["idempotency_key"], job["state"], job["items_requested"]) == ("dropped", "accepted", 2)
-    assert opened.tick(submissions_sensor).skip_message == "inbox: nothing to do"
+    assert opened.tick(submissions).skip_message == "inbox: nothing to do"
     assert len(submitter.list_jobs(opened.app, opened.principal)) == 1
 
 
-def test_a_ready_job_becomes_one_request_with_its_waves_key_and_tag(opened: OpenedHome) -> None:
+def test_a_ready_job_becomes_one_request_by_whose_tags_the_ui_finds_the_run(opened: OpenedHome) -> None:
     job_id = opened.submit("job")
-    ((run_key, wave_id),) = requests_of(opened)
-    assert run_key == f"{wave_id}:1"
+    (request,) = opened.tick(dispatch).run_requests
+    wave_id = request.tags[WAVE_TAG]
+    assert request.run_key == f"{wave_id}:1"
+    assert {WAVE_TAG: wave_id, f"receipt.job/{job_id}": wave_id}.items() <= request.tags.items()
     assert opened.job(job_id)["wave_id"] == wave_id
     assert [row["wave_id"] for row in opened.waves()] == [wave_id]
     assert opened.job(job_id)["state"] == "accepted"
@@ -96,8 +92,8 @@ def test_a_wave_that_runs_is_not_asked_for_again(opened: OpenedHome) -> None:
     opened.submit("job")
     ((_, wave_id),) = requests_of(opened)
     maintenance.begin_wave(opened.app, wave_id, run_id="run-1", items_per_group=8)
-    tick = opened.tick(dispatch_sensor)
-    assert (tick.run_requests, tick.skip_message) == ([], "nothing to launch")
+    tick = opened.tick(dispatch)
+    assert (tick.run_requests, tick.skip_message) == ([], "0 jobs (0 items) waiting, 1 wave running")
 
 
 def test_ready_jobs_are_shared_among_the_slots_and_each_is_in_one_wave(opened: OpenedHome) -> None:
@@ -131,7 +127,7 @@ def test_a_crash_between_acceptance_and_launch_leaves_a_record_that_is_enqueued_
 
     def until_the_crash() -> None:
         opened.submit("job", items=2)
-        opened.tick(dispatch_sensor)
+        opened.tick(dispatch)
 
     with pytest.raises(PipelineError, match=DRILL_FAILED_HERE.code):
         until_the_crash()
@@ -148,17 +144,20 @@ def test_a_crash_between_acceptance_and_launch_leaves_a_record_that_is_enqueued_
     assert len(asked) == 1
 
 
-def test_a_job_that_no_installation_carries_waits_and_the_tick_says_so(opened: OpenedHome) -> None:
+def test_a_job_whose_release_no_worker_supports_waits_and_the_tick_says_so(opened: OpenedHome) -> None:
     approve(opened.app.ledger, RELEASE, name="elsewhere", alias="elsewhere")
-    job_id = opened.submit("job", release="elsewhere")
-    assert opened.tick(dispatch_sensor).skip_message == "nothing to launch; 1 without a capable worker"
+    job_id = opened.submit("job", items=2, release="elsewhere")
+    assert opened.tick(dispatch).skip_message == (
+        "1 job (2 items) waiting, 0 waves running, next deadline 29 Nov 2026, 08:00 UTC;"
+        " no worker supports the release of 1 job"
+    )
     assert opened.job(job_id)["phase"] == "no_capable_worker"
     assert opened.waves() == []
 
 
 def test_deliveries_writes_the_status_document_the_notification_and_the_tasks(opened: OpenedHome) -> None:
     job_id = worked(opened, "job", items=2)
-    opened.tick(deliveries_sensor)
+    opened.tick(deliveries)
     outbox = opened.app.settings.outbox / TENANT
     document = json.loads((outbox / f"{job_id}.status.json").read_bytes())
     assert (document["job_id"], document["state"]) == (job_id, "succeeded")
@@ -167,7 +166,7 @@ def test_deliveries_writes_the_status_document_the_notification_and_the_tasks(op
     assert maintenance.jobs_with_unfinished_effects(opened.app, [job_id]) == []
 
     rows = opened.bench.snapshot()
-    assert opened.tick(deliveries_sensor).skip_message == "effects: nothing to do"
+    assert opened.tick(deliveries).skip_message == "effects: nothing to do"
     assert opened.bench.snapshot() == rows
 
 
@@ -175,7 +174,7 @@ def test_deliveries_writes_the_status_document_the_notification_and_the_tasks(op
 def test_the_consumer_waits_for_no_notification(opened: OpenedHome) -> None:
     job_id = worked(opened, "job", items=2)
     install(PlannedFault("outbox_send.drop", Fault.ALTER, times=1_000))
-    opened.tick(deliveries_sensor)
+    opened.tick(deliveries)
     with opened.app.ledger.reading() as tx:
         sent = tx.rows(effect_tables.deliveries.select().where(effect_tables.deliveries.c.job_id == job_id))
     assert {row["outcome"] for row in sent} == {"dropped"}
@@ -195,10 +194,10 @@ def test_deleting_a_status_document_loses_nothing(opened: OpenedHome) -> None:
 def test_reconcile_expires_an_overdue_job_once_and_counts_it_once(opened: OpenedHome) -> None:
     job_id = opened.submit("late", limits={"max_queue_age_s": 47})
     opened.clock.advance(47)
-    opened.tick(reconcile_sensor)
+    opened.tick(reconcile)
     assert opened.job(job_id)["state"] == "accepted"
     opened.clock.advance(1)
-    opened.tick(reconcile_sensor)
+    opened.tick(reconcile)
     status = submitter.read_status(opened.app, opened.principal, job_id)
     assert (status["state"], status["terminal_class"]) == ("expired", "expired")
     assert status["reason"]["code"] == "QUEUE.AGE_REACHED.v1"
@@ -206,21 +205,21 @@ def test_reconcile_expires_an_overdue_job_once_and_counts_it_once(opened: Opened
     assert opened.bench.bench.attempts(job_id) == []
     assert requests_of(opened) == []
     for _ in range(2):
-        opened.tick(reconcile_sensor)
-        assert maintenance.count_records(opened.app)["jobs"]["expired"] == 1
+        opened.tick(reconcile)
+        assert maintenance.count_records(opened.app)["job_ledger"]["expired"] == 1
 
 
 @pytest.mark.requirement("R158", "R159")
 def test_reconcile_is_repeatable_and_moves_nothing_without_new_evidence(open_named: OpenHome) -> None:
     home = open_named(wave_slots=1)
     settled = worked(home, "settled", items=2)
-    home.tick(deliveries_sensor)
+    home.tick(deliveries)
     home.submit("late", limits={"max_queue_age_s": 47})
     home.clock.advance(48)
-    home.tick(reconcile_sensor)
+    home.tick(reconcile)
     rows = home.bench.snapshot()
     for _ in range(2):
-        assert home.tick(reconcile_sensor).skip_message == "reconciled: nothing to do"
+        assert home.tick(reconcile).skip_message == "reconciled: nothing to do"
         assert home.bench.snapshot() == rows
     assert home.job(settled)["state"] == "succeeded"
 
@@ -235,7 +234,7 @@ def test_reconcile_takes_an_expired_lease_away_and_dispatch_hands_the_job_out_ag
     maintenance.begin_wave(opened.app, lost_wave, run_id="lost", items_per_group=8)
     token = claimed(opened.app.ledger, job_id).token
     opened.clock.advance(opened.app.settings.limits.work.wave_ttl_s + 1)
-    opened.tick(reconcile_sensor)
+    opened.tick(reconcile)
     assert opened.job(job_id)["lease_epoch"] > token.lease_epoch
     opened.clock.advance(opened.app.settings.limits.work.retry_cap_s)
     ((_, wave_id),) = requests_of(opened)
@@ -261,7 +260,6 @@ def test_a_failed_run_closes_its_wave_and_its_unclaimed_jobs_are_ready_again(
         assert not result.success
         assert [row["state"] for row in home.waves()] == ["open"]
         assert requests_of(home) == []
-        run_failures = run_failures_sensor(home.resource)
         context = dg.build_run_status_sensor_context(
             sensor_name=run_failures.name,
             dagster_instance=instance,
@@ -277,10 +275,7 @@ def test_a_failed_run_closes_its_wave_and_its_unclaimed_jobs_are_ready_again(
 
 def test_no_sensor_keeps_a_cursor_outside_the_ledger(opened: OpenedHome) -> None:
     drop_manifest(opened, "dropped")
-    ticks = [
-        opened.tick(sensor)
-        for sensor in (submissions_sensor, dispatch_sensor, deliveries_sensor, reconcile_sensor)
-    ]
+    ticks = [opened.tick(sensor) for sensor in (submissions, dispatch, deliveries, reconcile)]
     assert {tick.cursor for tick in ticks} == {None}
     with opened.app.ledger.reading() as tx:
         assert len(tx.rows(tables.jobs.select())) == 1

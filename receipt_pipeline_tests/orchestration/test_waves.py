@@ -10,7 +10,8 @@ import pytest
 from receipt_pipeline.app import analyst, submitter
 from receipt_pipeline.core.errors import StageFailed
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
-from receipt_pipeline.defs.waves import IN_MEMORY, ITEMS_PER_GROUP, classify_wave
+from receipt_pipeline.defs.resources import IN_MEMORY
+from receipt_pipeline.defs.waves import ITEMS_PER_GROUP, classify_wave
 from receipt_pipeline_tests.intake_home import scan_bytes
 from receipt_pipeline_tests.orchestration.conftest import OpenHome
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
@@ -62,7 +63,7 @@ def test_a_steps_rows_begin_with_the_consequence_and_end_with_the_id(open_named:
     assert columns == ["stands", "safe_now", "asked", "outcome", "items", "in_full", "job_id"]
     (record,) = table.records
     assert record.data["stands"] == "succeeded / complete; 2 of 2 items are in the verified result"
-    assert record.data["safe_now"] == "read the verified result"
+    assert record.data["safe_now"] == "Read the verified result."
     assert record.data["in_full"] == f"receipts status {job_id} --audience support"
 
 
@@ -89,8 +90,8 @@ def test_small_jobs_share_a_step_and_a_large_one_has_its_own(home: OpenedHome) -
     large = home.submit("large", items=ITEMS_PER_GROUP)
     result = home.run_wave(one_wave(home))
     assert outcomes_of(result) == {
-        "work_group[group_000]": [(job_id, "closed", 2) for job_id in small],
-        "work_group[group_001]": [(large, "closed", ITEMS_PER_GROUP)],
+        f"work_group[{small[0]}_3_jobs]": [(job_id, "closed", 2) for job_id in small],
+        f"work_group[{large}]": [(large, "closed", ITEMS_PER_GROUP)],
     }
 
 
@@ -122,7 +123,7 @@ def test_a_defect_turns_its_step_red_after_the_siblings_have_ended(home: OpenedH
     before, broken, after = home.submit("before"), home.submit("broken", items=3), home.submit("after")
     result = home.run_wave(one_wave(home))
     assert not result.success
-    assert steps_of(result)["work_group[group_000]"] is False
+    assert steps_of(result)[f"work_group[{before}_3_jobs]"] is False
     assert [home.job(job_id)["state"] for job_id in (before, broken, after)] == [
         "succeeded",
         "running",
@@ -137,9 +138,8 @@ def test_a_red_group_does_not_keep_the_other_groups_from_ending(home: OpenedHome
     result = home.run_wave(one_wave(home))
     assert steps_of(result) == {
         "plan_wave": True,
-        "work_group[group_000]": False,
-        "work_group[group_001]": True,
-        "work_group[group_002]": True,
+        f"work_group[{broken}]": False,
+        **{f"work_group[{job_id}]": True for job_id in others},
     }
     assert {home.job(job_id)["state"] for job_id in others} == {"succeeded"}
     assert home.job(broken)["state"] == "running"
@@ -179,7 +179,7 @@ def test_a_red_run_is_no_evidence_of_a_jobs_failure(home: OpenedHome) -> None:
 
 def test_a_run_without_its_waves_tag_says_what_is_missing(home: OpenedHome) -> None:
     result = classify_wave.execute_in_process(
-        resources={"services": home.resource, IN_MEMORY: dg.mem_io_manager}, raise_on_error=False
+        resources={"app": home.resource, IN_MEMORY: dg.mem_io_manager}, raise_on_error=False
     )
     assert steps_of(result) == {"plan_wave": False}
     error = result.failure_data_for_node("plan_wave")
@@ -197,9 +197,20 @@ def test_what_became_ready_meanwhile_is_taken_up_by_the_same_run(home: OpenedHom
             late.append(home.submit("late", items=2))
 
     home.chain.on_classify = arrive
-    result = home.run_wave(wave_id)
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = home.run_wave(wave_id, instance=instance)
+        tags = instance.get_runs()[0].tags
     assert {home.job(job_id)["state"] for job_id in (first, *late)} == {"succeeded"}
     assert result.output_for_node("close_wave") == 2
+    assert tags[f"receipt.job/{late[0]}"] == wave_id
+    (observed,) = result.get_asset_observation_events()
+    assert observed.asset_observation_data.asset_observation.asset_key == dg.AssetKey("job_ledger")
+    found = observed.asset_observation_data.asset_observation.metadata
+    assert {name: value.value for name, value in found.items()} == {
+        "jobs": 2,
+        "late_claims": 1,
+        "released": 0,
+    }
     assert [row["jobs_total"] for row in home.waves()] == [2]
 
 
@@ -209,7 +220,9 @@ def test_a_wave_whose_slice_is_used_up_leaves_its_jobs_ready_for_another(open_na
     first = one_wave(home)
     result = home.run_wave(first)
     assert result.success
-    assert outcomes_of(result) == {"work_group[group_000]": [(job_id, "left", 0) for job_id in job_ids]}
+    assert outcomes_of(result) == {
+        f"work_group[{job_ids[0]}_2_jobs]": [(job_id, "left", 0) for job_id in job_ids]
+    }
     assert {home.job(job_id)["state"] for job_id in job_ids} == {"accepted"}
     assert one_wave(home) != first
 

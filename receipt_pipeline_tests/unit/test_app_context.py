@@ -53,7 +53,7 @@ def submit(opened: AppContext, folder: Path, key: str) -> str:
 def test_a_home_opens_from_nothing_with_its_releases_approved(opened: AppContext, tmp_path: Path) -> None:
     assert (tmp_path / "home" / "inbox" / "local" / "loose").is_dir()
     assert (tmp_path / "home" / "outbox" / "local").is_dir()
-    assert set(maintenance.count_records(opened)["jobs"].values()) == {0}
+    assert set(maintenance.count_records(opened)["job_ledger"].values()) == {0}
     aliases = {alias for row in admin.list_releases(opened) for alias in row["aliases"]}
     assert aliases == {"production", "previous"}
     rates = {row["name"]: row["review_rate_ppm"] for row in admin.list_releases(opened)}

@@ -120,7 +120,7 @@ def test_the_wave_of_a_failed_child_is_closed(
     home.submit("job")
     runner.tick()
     started[0].ended = ended
-    runner.reap()
+    runner.close_failed_waves()
     assert [row["state"] for row in home.waves()] == [state]
     assert not runner.is_busy
 

@@ -65,7 +65,7 @@ def test_every_door_refuses_a_home_whose_ledger_is_gone_and_changes_nothing(
 def test_the_restored_ledger_opens_as_if_nothing_had_been(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "backup.db").rename(settings.home / "ledger.db")
     opened = new_context(settings)
-    assert maintenance.count_records(opened)["jobs"]["accepted"] == 1
+    assert maintenance.count_records(opened)["job_ledger"]["accepted"] == 1
     opened.close()
 
 
@@ -107,5 +107,5 @@ def test_a_home_into_which_something_was_only_dropped_is_a_new_one(tmp_path: Pat
     (settings.objects / "scans").mkdir(parents=True)
     (settings.objects / "scans" / ".tmp-1").write_text("half")
     opened = new_context(settings)
-    assert maintenance.count_records(opened)["jobs"]["accepted"] == 0
+    assert maintenance.count_records(opened)["job_ledger"]["accepted"] == 0
     opened.close()

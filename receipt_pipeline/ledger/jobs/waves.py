@@ -107,6 +107,27 @@ def supported_release_ids(tx: LedgerTransaction, *, worker_ttl_s: float) -> set[
     return {release_id for row in rows for release_id in row["release_ids"]}
 
 
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What waits for a wave, how many waves are open, and the next queue deadline of a waiting job."""
+
+    jobs: int
+    items: int
+    waves: int
+    deadline: dt.datetime | None
+
+
+def read_queue(tx: LedgerTransaction) -> Queue:
+    """Return what waits for a wave now."""
+    query = select(
+        func.count().label("jobs"),
+        func.coalesce(func.sum(jobs.c.items_requested), 0).label("items"),
+        func.min(jobs.c.queue_deadline).label("deadline"),
+    ).where(_is_ready())
+    (row,) = tx.rows(query, {"now": tx.now()})
+    return Queue(int(row["jobs"]), int(row["items"]), len(open_waves(tx)), row["deadline"])
+
+
 def count_ready_items(tx: LedgerTransaction) -> int:
     """Return how many items of ready jobs wait for a wave."""
     return int(tx.scalar(_READY_ITEMS, {"now": tx.now()}) or 0)

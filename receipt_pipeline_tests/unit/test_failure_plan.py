@@ -14,7 +14,8 @@ import pytest
 from receipt_pipeline.core.errors import InputRefused, NotAllowed
 from receipt_pipeline.core.failure_points import altered, install_plan, point, remove_plan
 from receipt_pipeline.core.items import Decision
-from receipt_pipeline.defs.local_runner import install_plan_of_environment
+from receipt_pipeline.defs import resources
+from receipt_pipeline.defs.resources import install_plan_of_environment
 from receipt_pipeline.drill.failure_plan import (
     DrillFault,
     Fault,
@@ -82,10 +83,11 @@ def test_the_code_location_refuses_the_plan_of_an_environment_without_drills(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RECEIPTS_DRILL_PLAN", plan_text(PlannedFault("claim.before", Fault.ERROR)))
+    monkeypatch.setattr(resources, "_plans_installed", set())
     with pytest.raises(NotAllowed, match=r"DRILL\.DISABLED\.v1"):
         install_plan_of_environment()
     monkeypatch.setenv("RECEIPTS_DRILLS", "enabled")
-    assert install_plan_of_environment()
+    install_plan_of_environment()
     with pytest.raises(DrillFault):
         point("claim.before")
 

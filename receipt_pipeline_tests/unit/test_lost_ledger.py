@@ -14,7 +14,7 @@ from receipt_pipeline.app.setup import check_ledger_not_lost
 from receipt_pipeline.cli.main import app
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import LedgerUnavailable
-from receipt_pipeline.defs.resources import ReceiptServices
+from receipt_pipeline.defs.resources import AppResource
 from receipt_pipeline.settings import Settings, read_settings
 from receipt_pipeline_tests.intake_home import as_bytes, job_document
 
@@ -49,14 +49,14 @@ def test_every_door_refuses_a_home_whose_ledger_is_gone_and_changes_nothing(
     settings: Settings, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = files(settings.home)
-    with pytest.raises(LedgerUnavailable, match=r"LEDGER\.LOST\.v1.* found=objects/scans/") as refused:
+    with pytest.raises(LedgerUnavailable, match=r"LEDGER\.LOST\.v1.* found: objects/scans/") as refused:
         new_context(settings)
     assert refused.value.reason.code == "LEDGER.LOST.v1"
     with pytest.raises(LedgerUnavailable, match=r"LEDGER\.LOST\.v1"):
-        ReceiptServices(environment=environment).refuse_lost_ledger()
+        AppResource(environment=environment).open()
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    for command in (["up"], ["demo"], ["jobs"], ["report"]):
+    for command in (["up"], ["jobs"], ["report"]):
         answered = CliRunner().invoke(app, command)
         assert (answered.exit_code, "LEDGER.LOST.v1" in answered.output) == (5, True)
     assert files(settings.home) == before

@@ -1,11 +1,10 @@
-"""Delivers: messages that are due leave through the channel, and each try becomes a row."""
+"""Send the messages that are due through the channel; each attempt becomes a row."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from receipt_pipeline.core.effects import WHEN_UNKNOWN, Capability, WhenUnknown
 from receipt_pipeline.core.errors import PipelineError
@@ -23,6 +22,8 @@ from receipt_pipeline.ledger.effects.outbox import (
     SENDING,
     UNCONFIRMED,
     UNKNOWN,
+    DeliveryResult,
+    OutboxMessage,
     begin_send,
     due_messages,
     postpone_lookup,
@@ -47,36 +48,36 @@ class DeliverySummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """How one try ended: its outcome, the channel's reference, and why it is no delivery."""
+class DeliveryAttempt:
+    """How one delivery attempt ended: its outcome, the channel's reference, and why it is no delivery."""
 
     outcome: str
     reference: str = ""
     reason: Reason | None = None
 
 
-_UNCONFIRMED = Tried(UNCONFIRMED, reason=NOTIFICATION_UNKNOWN)
+_UNCONFIRMED = DeliveryAttempt(UNCONFIRMED, reason=NOTIFICATION_UNKNOWN)
 
 
 def deliver(
     context: EffectContext, *, limit: int, time_bound_s: float, job_id: str | None = None
 ) -> DeliverySummary:
-    """Send the messages that are due, oldest first, and record what became of each.
+    """Send the messages that are due, oldest first, and record how each attempt ended.
 
     A send that was lost before its row was written is followed up by what the channel can do: looked up,
-    repeated under the same message id, or put before a person. Where two senders race on a channel that
-    can be asked, the receiver gets the same message id twice.
+    repeated under the same message id, or investigated by a person. If two senders race on a channel with
+    a look-up, the receiver gets the same message id twice.
     """
     started = time.monotonic()
-    can_ask = context.channel.capability is Capability.LOOKUP
+    has_lookup = context.channel.capability is Capability.LOOKUP
     with context.ledger.reading() as tx:
-        due = due_messages(tx, limit=limit, job_id=job_id, unknown_too=can_ask)
+        due = due_messages(tx, limit=limit, job_id=job_id, unknown_too=has_lookup)
     counts: Counter[str] = Counter()
     done = 0
-    for row in due:
+    for message in due:
         if done and time.monotonic() - started > time_bound_s:
             break
-        counts[_deliver_one(context, row)] += 1
+        counts[_deliver_one(context, message)] += 1
         done += 1
     return DeliverySummary(
         delivered=counts[DELIVERED],
@@ -87,47 +88,46 @@ def deliver(
     )
 
 
-def _deliver_one(context: EffectContext, row: dict[str, Any]) -> str:
-    message = OutgoingMessage(
-        message_id=row["message_id"],
-        tenant=row["tenant"],
-        kind=row["kind"],
-        send_no=row["sends"] + 1,
-        payload=row["payload"],
+def _deliver_one(context: EffectContext, message: OutboxMessage) -> str:
+    outgoing = OutgoingMessage(
+        message_id=message.message_id,
+        tenant=message.tenant,
+        kind=message.kind,
+        send_no=message.sends + 1,
+        payload=message.payload,
     )
     if context.channel.capability is Capability.LOOKUP:
-        tried = _look_up_and_send(context, message, held=row["state"] == UNKNOWN)
+        attempt = _look_up_and_send(context, outgoing, held=message.state == UNKNOWN)
     else:
-        tried = _mark_and_send(context, message, row)
-    if tried.outcome == STILL_UNKNOWN:
+        attempt = _mark_and_send(context, outgoing, message)
+    if attempt.outcome == STILL_UNKNOWN:
         with context.ledger.transaction() as tx:
-            postpone_lookup(tx, row, limits=context.limits)
-    elif tried.outcome != LEFT_TO_ANOTHER:
-        _record(context, row, tried)
-    return tried.outcome
+            postpone_lookup(tx, message, limits=context.limits)
+    elif attempt.outcome != LEFT_TO_ANOTHER:
+        _record(context, message, attempt)
+    return attempt.outcome
 
 
-def _record(context: EffectContext, row: dict[str, Any], tried: Tried) -> None:
+def _record(context: EffectContext, message: OutboxMessage, attempt: DeliveryAttempt) -> None:
+    channel = context.channel
+    result = DeliveryResult(
+        channel=channel.name,
+        outcome=attempt.outcome,
+        reference=attempt.reference,
+        reason=attempt.reason,
+        repeatable=WHEN_UNKNOWN[channel.capability] is not WhenUnknown.INVESTIGATE,
+    )
     point("delivery_record.before")
     with context.ledger.transaction() as tx:
-        record_delivery(
-            tx,
-            row,
-            channel=context.channel.name,
-            outcome=tried.outcome,
-            reference=tried.reference,
-            reason=tried.reason,
-            limits=context.limits,
-            repeatable=WHEN_UNKNOWN[context.channel.capability] is not WhenUnknown.INVESTIGATE,
-        )
+        record_delivery(tx, message, result, limits=context.limits)
     point("delivery_record.after")
 
 
-def _look_up_and_send(context: EffectContext, message: OutgoingMessage, *, held: bool) -> Tried:
-    """Send one message outside any transaction; the channel, asked afterwards, says what arrived.
+def _look_up_and_send(context: EffectContext, message: OutgoingMessage, *, held: bool) -> DeliveryAttempt:
+    """Send one message outside any transaction; a look-up afterward shows whether it arrived.
 
     Args:
-        held: a person was asked already, so the message is looked up and never sent again.
+        held: an investigation is open, so the message is looked up and never sent again.
     """
     unsent: Reason = NOTIFICATION_DROPPED
     try:
@@ -141,32 +141,34 @@ def _look_up_and_send(context: EffectContext, message: OutgoingMessage, *, held:
             reference = context.channel.lookup(message)
     except PipelineError:
         # Without an answer nothing may be repeated: the next pass looks up before it sends.
-        return Tried(STILL_UNKNOWN) if held else _UNCONFIRMED
+        return DeliveryAttempt(STILL_UNKNOWN) if held else _UNCONFIRMED
     if reference is not None:
-        return Tried(DELIVERED, reference)
-    return Tried(DROPPED if unsent is NOTIFICATION_DROPPED else FAILED, reason=unsent)
+        return DeliveryAttempt(DELIVERED, reference)
+    return DeliveryAttempt(DROPPED if unsent is NOTIFICATION_DROPPED else FAILED, reason=unsent)
 
 
-def _mark_and_send(context: EffectContext, message: OutgoingMessage, row: dict[str, Any]) -> Tried:
-    """Send on a channel that cannot be asked: marked before the call, acknowledged by its return."""
-    begun_before = row["state"] == SENDING
-    if begun_before and WHEN_UNKNOWN[context.channel.capability] is WhenUnknown.INVESTIGATE:
+def _mark_and_send(
+    context: EffectContext, outgoing: OutgoingMessage, message: OutboxMessage
+) -> DeliveryAttempt:
+    """Send on a channel without a look-up: marked before the call, acknowledged by its return."""
+    was_begun = message.state == SENDING
+    if was_begun and WHEN_UNKNOWN[context.channel.capability] is WhenUnknown.INVESTIGATE:
         return _UNCONFIRMED
     with context.ledger.transaction() as tx:
-        if not begin_send(tx, row, limits=context.limits):
-            return Tried(LEFT_TO_ANOTHER)
+        if not begin_send(tx, message, limits=context.limits):
+            return DeliveryAttempt(LEFT_TO_ANOTHER)
     try:
-        _send(context, message)
+        _send(context, outgoing)
     except SendFailed:
-        return Tried(FAILED, reason=NOTIFICATION_FAILED)
+        return DeliveryAttempt(FAILED, reason=NOTIFICATION_FAILED)
     except PipelineError:
         return _UNCONFIRMED
-    return Tried(DELIVERED, f"acknowledged:{message.send_no}")
+    return DeliveryAttempt(DELIVERED, f"acknowledged:{outgoing.send_no}")
 
 
 def _send(context: EffectContext, message: OutgoingMessage) -> None:
     point("outbox_send.before")
-    carried = altered("outbox_send.drop", message)
-    if carried is not None:
-        context.channel.send(carried)
+    kept = altered("outbox_send.drop", message)
+    if kept is not None:
+        context.channel.send(kept)
     point("outbox_send.after")

@@ -181,7 +181,7 @@ MUTATIONS = (
                 deliver._look_up_and_send,
                 (
                     ("if reference is not None:", "if not held:"),
-                    ("Tried(DELIVERED, reference)", 'Tried(DELIVERED, reference or "")'),
+                    ("DeliveryAttempt(DELIVERED, reference)", 'DeliveryAttempt(DELIVERED, reference or "")'),
                 ),
             ),
         ),
@@ -241,7 +241,7 @@ MUTATIONS = (
     ),
     Mutation(
         "tasks are made without reading the result object",
-        ((consume._take, (("fault = result_fault(services, job)", "fault = None"),)),),
+        ((consume._take, (("fault = result_fault(context, job)", "fault = None"),)),),
         breaks="tasks_follow_a_verified_result",
     ),
 )

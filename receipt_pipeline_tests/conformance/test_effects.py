@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from receipt_pipeline.ledger.effects.consumption import (
     times_consumed,
 )
 from receipt_pipeline.ledger.effects.outbox import (
+    DeliveryResult,
     due_messages,
     mark_status_shown,
     record_delivery,
@@ -51,9 +53,7 @@ def send(ledger: Ledger, job_id: str, outcome: str) -> None:
     reason = {"dropped": NOTIFICATION_DROPPED, "failed": NOTIFICATION_FAILED}.get(outcome)
     with ledger.transaction() as tx:
         [message] = due_messages(tx, limit=10, job_id=job_id)
-        record_delivery(
-            tx, message, channel="file", outcome=outcome, reference="ref", reason=reason, limits=LIMITS
-        )
+        record_delivery(tx, message, DeliveryResult("file", outcome, "ref", reason), limits=LIMITS)
 
 
 def effect_state(ledger: Ledger, job_id: str, kind: str) -> str:
@@ -147,13 +147,11 @@ def test_what_a_slow_sender_delivered_is_sent_though_another_had_given_it_up(led
         (slow,) = due_messages(tx, limit=1)
     for sends in range(LIMITS.delivery.delivery_attempts_max):
         with ledger.transaction() as tx:
-            failed = {**slow, "sends": sends}
-            record_delivery(
-                tx, failed, channel="file", outcome="failed", reason=NOTIFICATION_FAILED, limits=LIMITS
-            )
+            failed = DeliveryResult("file", "failed", reason=NOTIFICATION_FAILED)
+            record_delivery(tx, replace(slow, sends=sends), failed, limits=LIMITS)
     assert [row["state"] for row in all_rows(ledger, outbox)] == ["abandoned"]
     with ledger.transaction() as tx:
-        record_delivery(tx, slow, channel="file", outcome="delivered", reference="late", limits=LIMITS)
+        record_delivery(tx, slow, DeliveryResult("file", "delivered", "late"), limits=LIMITS)
     (message,) = all_rows(ledger, outbox)
     assert (message["state"], message["sends"]) == ("sent", LIMITS.delivery.delivery_attempts_max)
     states = {row["kind"]: row["state"] for row in all_rows(ledger, effects)}
@@ -166,7 +164,7 @@ def test_two_senders_that_raced_leave_two_deliveries_and_one_settled_message(led
         [message] = due_messages(tx, limit=10)
     for _ in range(2):
         with ledger.transaction() as tx:
-            record_delivery(tx, message, channel="file", outcome="delivered", limits=LIMITS)
+            record_delivery(tx, message, DeliveryResult("file", "delivered"), limits=LIMITS)
     assert [row["send_no"] for row in all_rows(ledger, deliveries, job_id)] == [1, 1]
     [settled] = all_rows(ledger, outbox, job_id)
     assert (settled["state"], settled["sends"]) == ("sent", 1)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import BindParameter, Integer, bindparam, case, insert, literal, select, update
+from sqlalchemy import Integer, bindparam, case, insert, literal, select, update
 
 from receipt_pipeline.core.effects import EFFECT_TRANSITIONS, EffectKind, EffectState
 from receipt_pipeline.core.limits import Limits
@@ -32,228 +34,239 @@ DELIVERED = "delivered"
 UNCONFIRMED = "unconfirmed"
 
 
-_STATES: BindParameter[Any] = bindparam("states", expanding=True)
+@dataclass(frozen=True, slots=True)
+class OutboxMessage:
+    """One message to deliver; `sends` counts the delivery attempts that were recorded."""
+
+    message_id: str
+    job_id: str
+    tenant: str
+    kind: str
+    payload: Mapping[str, Any]
+    state: str
+    sends: int
+    due_at: dt.datetime
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> OutboxMessage:
+        """Return the message of a row of `outbox`."""
+        return cls(**{field.name: row[field.name] for field in fields(cls)})
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryResult:
+    """How one delivery attempt ended.
+
+    Attributes:
+        outcome: `delivered`, `dropped`, `failed` or `unconfirmed`.
+        reference: the channel's, when it was delivered.
+        reason: why it is no delivery.
+        repeatable: False when an unconfirmed call must not be repeated automatically.
+    """
+
+    channel: str
+    outcome: str
+    reference: str = ""
+    reason: Reason | None = None
+    repeatable: bool = True
+
+    def next_state(self, *, is_last: bool) -> str:
+        """Return the state of the message after this attempt."""
+        if self.outcome == DELIVERED:
+            return SENT
+        if self.outcome == UNCONFIRMED:
+            return DUE if self.repeatable and not is_last else UNKNOWN
+        return ABANDONED if is_last else DUE
+
+
+# Every pass runs this.
 _DUE_MESSAGES = (
     select(outbox)
-    .where(outbox.c.state.in_(_STATES))
+    .where(outbox.c.state.in_(bindparam("states", expanding=True)))
     .where(outbox.c.due_at <= bindparam("now"))
     .order_by(outbox.c.due_at, outbox.c.message_id)
     .limit(bindparam("limit", type_=Integer()))
-)
-_SEND_NO = bindparam("send_no", type_=Integer())
-_SETTLE_MESSAGE = (
-    update(outbox)
-    .where(outbox.c.message_id == bindparam("of_message"))
-    .where(outbox.c.state.in_(_STATES))
-    .values(sends=case((outbox.c.sends > _SEND_NO, outbox.c.sends), else_=_SEND_NO))
-)
-_SETTLE_NOTIFICATION = (
-    update(effects)
-    .where(effects.c.job_id == bindparam("of_job"))
-    .where(effects.c.kind == EffectKind.NOTIFICATION)
-    .where(effects.c.state.in_(_STATES))
-)
-_UNKNOWN_JOBS = select(outbox.c.job_id).where(outbox.c.state == UNKNOWN)
-_ANSWERED = (
-    select(outbox.c.message_id, outbox.c.job_id)
-    .join(
-        investigations,
-        investigations.c.subject == outbox.c.job_id + literal(f":{EffectKind.NOTIFICATION}"),
-    )
-    .where(outbox.c.state == UNKNOWN)
-    .where(investigations.c.kind == InvestigationKind.UNKNOWN_EFFECT)
-    .where(investigations.c.state == RESOLVED)
-    .order_by(outbox.c.message_id)
-    .limit(bindparam("limit", type_=Integer()))
-)
-_LATE_MESSAGE = (
-    select(effects.c.deadline_at)
-    .where(effects.c.job_id == bindparam("of_job"))
-    .where(effects.c.kind == EffectKind.NOTIFICATION)
-    .where(effects.c.deadline_at < bindparam("now"))
 )
 
 
 def due_messages(
     tx: LedgerTransaction, *, limit: int, job_id: str | None = None, unknown_too: bool = False
-) -> list[dict[str, Any]]:
+) -> list[OutboxMessage]:
     """Return messages whose time has come, oldest first.
 
-    One that is `sending` past its time was begun by a sender that never said how it ended.
+    One that is `sending` past its time was begun by a sender that never recorded how it ended.
 
     Args:
-        unknown_too: the channel can be asked, so what is held as unknown is looked up again.
+        unknown_too: the channel has a look-up, so what is held as unknown is looked up again.
     """
+    query = _DUE_MESSAGES if job_id is None else _DUE_MESSAGES.where(outbox.c.job_id == job_id)
     states = [DUE, SENDING, UNKNOWN] if unknown_too else [DUE, SENDING]
-    asked: dict[str, Any] = {"states": states, "now": tx.now(), "limit": limit}
-    if job_id is None:
-        return tx.rows(_DUE_MESSAGES, asked)
-    return tx.rows(_DUE_MESSAGES.where(outbox.c.job_id == job_id), asked)
+    rows = tx.rows(query, {"states": states, "now": tx.now(), "limit": limit})
+    return [OutboxMessage.from_row(row) for row in rows]
 
 
-def begin_send(tx: LedgerTransaction, message: dict[str, Any], *, limits: Limits) -> bool:
+def begin_send(tx: LedgerTransaction, message: OutboxMessage, *, limits: Limits) -> bool:
     """Mark a message as being sent, before the call; False when another sender has it.
 
-    For channels that cannot be asked: without the mark a crash after the call would leave no trace.
+    For channels without a look-up: without the mark a crash after the call would leave no trace.
     """
     written = tx.execute(
         update(outbox)
-        .where(outbox.c.message_id == message["message_id"])
-        .where(outbox.c.state == message["state"])
-        .where(outbox.c.sends == message["sends"])
-        .where(outbox.c.due_at == message["due_at"])
+        .where(outbox.c.message_id == message.message_id)
+        .where(outbox.c.state == message.state)
+        .where(outbox.c.sends == message.sends)
+        .where(outbox.c.due_at == message.due_at)
         .values(state=SENDING, due_at=tx.now() + dt.timedelta(seconds=limits.delivery.send_ttl_s))
     )
     return written.rowcount == 1
 
 
-def postpone_lookup(tx: LedgerTransaction, message: dict[str, Any], *, limits: Limits) -> None:
-    """Look a message that is held as unknown up again later; the question about it stays as it is."""
+def postpone_lookup(tx: LedgerTransaction, message: OutboxMessage, *, limits: Limits) -> None:
+    """Look a message that is held as unknown up again later; its investigation stays open."""
     tx.execute(
         update(outbox)
-        .where(outbox.c.message_id == message["message_id"])
+        .where(outbox.c.message_id == message.message_id)
         .where(outbox.c.state == UNKNOWN)
         .values(due_at=tx.now() + dt.timedelta(seconds=limits.delivery.retry_cap_s))
     )
 
 
 def record_delivery(
-    tx: LedgerTransaction,
-    message: dict[str, Any],
-    *,
-    channel: str,
-    outcome: str,
-    reference: str = "",
-    reason: Reason | None = None,
-    limits: Limits,
-    repeatable: bool = True,
+    tx: LedgerTransaction, message: OutboxMessage, result: DeliveryResult, *, limits: Limits
 ) -> str:
-    """Write one delivery (`delivered`, `dropped`, `failed`, `unconfirmed`) and what follows from it.
+    """Write one delivery attempt and what follows from it; returns its id.
 
     Anything but `delivered` is due again after a pause until the bound is spent; then the message
-    is abandoned, or held as unknown with an owned question when its last end is not known. Two senders
-    that raced make two delivery rows and one settled message.
-
-    Args:
-        repeatable: False when an unconfirmed call must not be made again by itself.
+    is abandoned, or held as unknown with an investigation when it is not known whether it arrived. Two
+    senders that raced make two delivery rows and one final state.
     """
+    send_no = message.sends + 1
+    state = result.next_state(is_last=send_no >= limits.delivery.delivery_attempts_max)
+    delivery_id = _insert_delivery(tx, message, result, send_no=send_no)
+    _update_message(tx, message, result, state=state, limits=limits)
+    if state == UNKNOWN:
+        _hold_unknown(tx, message, reason=result.reason or NOTIFICATION_UNKNOWN, limits=limits)
+    elif state != DUE:
+        effect = EffectState.COMMITTED if state == SENT else EffectState.FAILED
+        _update_effect(tx, message.job_id, effect, reference=result.reference, reason=result.reason)
+    return delivery_id
+
+
+def _insert_delivery(
+    tx: LedgerTransaction, message: OutboxMessage, result: DeliveryResult, *, send_no: int
+) -> str:
     now = tx.now()
-    send_no = message["sends"] + 1
     delivery_id = new_id(tx, "dlv")
-    late = _is_late(tx, message["job_id"], now)  # After the effect's deadline.
-    state = _following(outcome, last=send_no >= limits.delivery.delivery_attempts_max, repeatable=repeatable)
+    late_effect = (
+        select(effects.c.deadline_at)
+        .where(effects.c.job_id == message.job_id)
+        .where(effects.c.kind == EffectKind.NOTIFICATION)
+        .where(effects.c.deadline_at < now)
+    )
+    is_late = tx.scalar(late_effect) is not None
+    reason_code = result.reason.code if result.reason else ""
     tx.execute(
         insert(deliveries),
         {
             "delivery_id": delivery_id,
-            "message_id": message["message_id"],
-            "job_id": message["job_id"],
+            "message_id": message.message_id,
+            "job_id": message.job_id,
             "send_no": send_no,
-            "channel": channel,
-            "outcome": outcome,
-            "reference": reference,
-            "reason_code": reason.code if reason else "",
-            "late": late,
+            "channel": result.channel,
+            "outcome": result.outcome,
+            "reference": result.reference,
+            "reason_code": reason_code,
+            "late": is_late,
             "delivered_at": now,
         },
     )
-    _follow(tx, message, outcome=outcome, state=state, send_no=send_no, limits=limits)
     append_event(
         tx,
         EventKind.DELIVERY,
-        job_id=message["job_id"],
-        tenant=message["tenant"],
-        message_id=message["message_id"],
+        job_id=message.job_id,
+        tenant=message.tenant,
+        message_id=message.message_id,
         send_no=send_no,
-        outcome=outcome,
-        late=late or None,
-        reason=reason.code if reason else None,
+        outcome=result.outcome,
+        late=is_late or None,
+        reason=reason_code or None,
     )
-    if state == UNKNOWN:
-        _hold_unknown(tx, message, reason=reason or NOTIFICATION_UNKNOWN, limits=limits)
-    elif state != DUE:
-        _settle_effect(tx, message["job_id"], _STATE_OF[state], reference=reference, reason=reason)
     return delivery_id
 
 
-def _follow(
-    tx: LedgerTransaction,
-    message: dict[str, Any],
-    *,
-    outcome: str,
-    state: str,
-    send_no: int,
-    limits: Limits,
+def _update_message(
+    tx: LedgerTransaction, message: OutboxMessage, result: DeliveryResult, *, state: str, limits: Limits
 ) -> None:
-    """Let the message become what one try made of it, unless another sender settled it first."""
+    """Move the message to the state that one attempt led to, unless another sender finished it first."""
     now = tx.now()
+    send_no = message.sends + 1
+    pause_s = limits.delivery.delivery_retry_s * 2 ** (send_no - 1)
     open_states = [DUE, SENDING]
-    if outcome == DELIVERED or message["state"] == UNKNOWN:
+    if result.outcome == DELIVERED or message.state == UNKNOWN:
         open_states.append(UNKNOWN)
-    if outcome == DELIVERED:
-        # What arrived has arrived, also when another sender had given it up meanwhile.
+    if result.outcome == DELIVERED:
+        # What arrived has arrived, also when another sender had abandoned it meanwhile.
         open_states.append(ABANDONED)
     tx.execute(
-        _SETTLE_MESSAGE,
-        {
-            "of_message": message["message_id"],
-            "states": open_states,
-            "send_no": send_no,
-            "state": state,
-            "due_at": now + dt.timedelta(seconds=limits.delivery.delivery_retry_s * 2 ** (send_no - 1)),
-            "settled_at": None if state in (DUE, UNKNOWN) else now,
-        },
+        update(outbox)
+        .where(outbox.c.message_id == message.message_id)
+        .where(outbox.c.state.in_(open_states))
+        .values(
+            sends=case((outbox.c.sends > send_no, outbox.c.sends), else_=send_no),
+            state=state,
+            due_at=now + dt.timedelta(seconds=pause_s),
+            settled_at=None if state in (DUE, UNKNOWN) else now,
+        )
     )
 
 
-_STATE_OF = {SENT: EffectState.COMMITTED, ABANDONED: EffectState.FAILED}
-
-
-def _following(outcome: str, *, last: bool, repeatable: bool) -> str:
-    """Return the state of a message after one try."""
-    if outcome == DELIVERED:
-        return SENT
-    if outcome == UNCONFIRMED:
-        return DUE if repeatable and not last else UNKNOWN
-    return ABANDONED if last else DUE
-
-
-def _hold_unknown(tx: LedgerTransaction, message: dict[str, Any], *, reason: Reason, limits: Limits) -> None:
-    """Mark the effect as unknown and ask a person; nothing is sent again by itself (R094, R104)."""
-    job_id = message["job_id"]
-    _settle_effect(tx, job_id, EffectState.UNKNOWN, reference="", reason=reason)
+def _hold_unknown(tx: LedgerTransaction, message: OutboxMessage, *, reason: Reason, limits: Limits) -> None:
+    """Mark the effect as unknown and open an investigation; nothing is sent again automatically."""
+    _update_effect(tx, message.job_id, EffectState.UNKNOWN, reference="", reason=reason)
     open_investigation(
         tx,
         InvestigationRequest(
             InvestigationKind.UNKNOWN_EFFECT,
-            subject=notification_subject(job_id),
-            job_id=job_id,
+            subject=notification_subject(message.job_id),
+            job_id=message.job_id,
             reason=reason,
-            suspected_effect=f"message {message['message_id']} may have reached its receiver",
-            allowed_repair="ask the receiver by the message id, then resolve this with the answer",
-            evidence={"message_id": message["message_id"], "sends": message["sends"] + 1},
+            suspected_effect=f"message {message.message_id} may have reached its receiver",
+            allowed_repair="ask the receiver for the message id, then resolve this with the answer",
+            evidence={"message_id": message.message_id, "sends": message.sends + 1},
         ),
         limits=limits,
     )
 
 
 def notification_subject(job_id: str) -> str:
-    """Return what the question about an unknown notification is about."""
+    """Return the subject of the investigation of an unknown notification."""
     return f"{job_id}:{EffectKind.NOTIFICATION}"
 
 
 def unknown_subjects(tx: LedgerTransaction) -> set[str]:
     """Return the subjects of the messages that are held as unknown."""
-    return {notification_subject(job_id) for job_id in tx.execute(_UNKNOWN_JOBS).scalars()}
+    unknown = select(outbox.c.job_id).where(outbox.c.state == UNKNOWN)
+    return {notification_subject(job_id) for job_id in tx.execute(unknown).scalars()}
 
 
 def apply_lookup(tx: LedgerTransaction, *, limit: int) -> list[str]:
-    """Give up the unknown messages about which a person has recorded an answer; returns their ids.
+    """Abandon the unknown messages whose investigation a person has resolved; returns their ids.
 
-    The answer itself stands in the investigation: the product sends nothing on the strength of it.
+    The person's answer is in the investigation: nothing is sent because of it.
     """
-    rows = tx.rows(_ANSWERED, {"limit": limit})
-    for row in rows:
+    decided = tx.rows(
+        select(outbox.c.message_id, outbox.c.job_id)
+        .join(
+            investigations,
+            investigations.c.subject == outbox.c.job_id + literal(f":{EffectKind.NOTIFICATION}"),
+        )
+        .where(outbox.c.state == UNKNOWN)
+        .where(investigations.c.kind == InvestigationKind.UNKNOWN_EFFECT)
+        .where(investigations.c.state == RESOLVED)
+        .order_by(outbox.c.message_id)
+        .limit(limit)
+    )
+    for row in decided:
         tx.execute(
             update(outbox)
             .where(outbox.c.message_id == row["message_id"])
@@ -261,30 +274,28 @@ def apply_lookup(tx: LedgerTransaction, *, limit: int) -> list[str]:
             .values(state=ABANDONED, settled_at=tx.now())
         )
         reason = NOTIFICATION_UNKNOWN
-        _settle_effect(tx, row["job_id"], EffectState.ABANDONED, reference="", reason=reason)
-    return [row["message_id"] for row in rows]
+        _update_effect(tx, row["job_id"], EffectState.ABANDONED, reference="", reason=reason)
+    return [row["message_id"] for row in decided]
 
 
-def _is_late(tx: LedgerTransaction, job_id: str, now: dt.datetime) -> bool:
-    return tx.scalar(_LATE_MESSAGE, {"of_job": job_id, "now": now}) is not None
-
-
-def _settle_effect(
+def _update_effect(
     tx: LedgerTransaction, job_id: str, state: EffectState, *, reference: str, reason: Reason | None
 ) -> None:
+    """Move the effect of the notification along its transitions, and finish the job if it was the last."""
     now = tx.now()
-    before = [source for source, target in EFFECT_TRANSITIONS if target is state]
+    sources = [source for source, target in EFFECT_TRANSITIONS if target is state]
     written = tx.execute(
-        _SETTLE_NOTIFICATION,
-        {
-            "of_job": job_id,
-            "states": before,
-            "state": state,
-            "provider_reference": reference,
-            "reason_code": reason.code if reason else "",
-            "committed_at": now if state is EffectState.COMMITTED else None,
-            "updated_at": now,
-        },
+        update(effects)
+        .where(effects.c.job_id == job_id)
+        .where(effects.c.kind == EffectKind.NOTIFICATION)
+        .where(effects.c.state.in_(sources))
+        .values(
+            state=state,
+            provider_reference=reference,
+            reason_code=reason.code if reason else "",
+            committed_at=now if state is EffectState.COMMITTED else None,
+            updated_at=now,
+        )
     )
     if written.rowcount == 1:
         append_event(
@@ -299,13 +310,12 @@ def _settle_effect(
 
 
 def unconsumed_deliveries(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:
-    """Return delivered messages that the review consumer has not taken in yet, oldest first."""
-    taken = select(consumed.c.event_id)
+    """Return delivered messages that the review consumer has not consumed yet, oldest first."""
     query = (
         select(deliveries, outbox.c.payload, outbox.c.tenant)
         .join(outbox, outbox.c.message_id == deliveries.c.message_id)
         .where(deliveries.c.outcome == DELIVERED)
-        .where(deliveries.c.delivery_id.not_in(taken))
+        .where(deliveries.c.delivery_id.not_in(select(consumed.c.event_id)))
         .order_by(deliveries.c.delivered_at, deliveries.c.delivery_id)
         .limit(limit)
     )
@@ -324,7 +334,7 @@ def stale_status_jobs(tx: LedgerTransaction, *, limit: int) -> list[str]:
 
 
 def mark_status_shown(tx: LedgerTransaction, job_id: str, *, seq: int) -> bool:
-    """Record which event a status document shows; False when the job moved on meanwhile."""
+    """Record which event a status document shows; False when the job has a newer event."""
     tx.execute(
         update(jobs)
         .where(jobs.c.job_id == job_id)

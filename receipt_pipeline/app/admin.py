@@ -27,7 +27,7 @@ from receipt_pipeline.evaluation.scans import PROCESSES
 from receipt_pipeline.intake import legacy_import
 from receipt_pipeline.intake.legacy_import import OPEN_STATE, ImportAnswer, LegacySystem
 from receipt_pipeline.ledger import grants, releases
-from receipt_pipeline.ledger.effects.alerts import last_delivered_test, links, open_alerts
+from receipt_pipeline.ledger.effects.alerts import last_delivered_test, list_links, open_alerts
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.legacy_jobs import OWN_ORIGIN
 from receipt_pipeline.runtime.serving import is_served
@@ -231,7 +231,7 @@ def change_quota(
 def _missing_for_more(context: AppContext, tx: LedgerTransaction) -> list[str]:
     """Return what is missing before a quota may rise, in the order of doing it."""
     channels: dict[str, set[str]] = {kind.value: set() for kind in WATCHED}
-    for row in links(tx):
+    for row in list_links(tx):
         channels.setdefault(row["kind"], set()).add(row["channel"])
     missing = [
         f"link {kind.value} to a channel: receipts alerts link {kind.value}"

@@ -157,7 +157,7 @@ def list_alert_links(context: AppContext, principal: Principal) -> list[dict[str
     """Return which kinds of alerts are sent through which channels."""
     require(principal, Role.OPERATOR)
     with context.ledger.reading() as tx:
-        return alerts.links(tx)
+        return alerts.list_links(tx)
 
 
 def link_alerts(context: AppContext, principal: Principal, kind: str, *, channel: str) -> bool:

@@ -16,7 +16,7 @@ FAILED = "failed"
 
 
 def deliver_alerts(context: EffectContext, *, tenant: str, limit: int) -> dict[str, int]:
-    """Send what is linked and not delivered; a refused send is tried again within its bound.
+    """Send what is linked and not delivered; a refused send is repeated within its bound.
 
     Args:
         tenant: whose channel operators read.
@@ -41,14 +41,14 @@ def _send(context: EffectContext, row: dict[str, Any], *, tenant: str) -> str:
         payload=alert_document(row),
     )
     reference, reason_code = "", ""
-    can_ask = context.channel.capability is Capability.LOOKUP
+    has_lookup = context.channel.capability is Capability.LOOKUP
     try:
         # A send that was lost before its row was written is found here, and only recorded.
-        found = context.channel.lookup(message) if can_ask and row["sends"] == 0 else None
+        found = context.channel.lookup(message) if has_lookup and row["sends"] == 0 else None
         if found is None:
             context.channel.send(message)
-            # An alert is no consequence of a job: where nobody can be asked, one too many does no harm.
-            found = context.channel.lookup(message) if can_ask else f"acknowledged:{message.send_no}"
+            # An alert is no consequence of a job: without a look-up, a repeated one does no harm.
+            found = context.channel.lookup(message) if has_lookup else f"acknowledged:{message.send_no}"
         reference = found or ""
     except PipelineError as error:
         reason_code = error.reason.code
@@ -66,15 +66,15 @@ def _send(context: EffectContext, row: dict[str, Any], *, tenant: str) -> str:
 
 
 def alert_document(row: dict[str, Any]) -> dict[str, Any]:
-    """Return what a person is told of an alert: what it means, about which job, and what to do first."""
-    told = MEANINGS[AlertKind(row["kind"])]
+    """Return an alert for people: what it means, which job it concerns, and what to do first."""
+    known = MEANINGS[AlertKind(row["kind"])]
     return {
         "alert_id": row["alert_id"],
         "kind": row["kind"],
         "subject": row["subject"],
         "job_id": row["job_id"],
-        "meaning": told.meaning,
-        "next_step": told.next_step,
+        "meaning": known.meaning,
+        "next_step": known.next_step,
         "detail": row["detail"],
         "raised_at": row["raised_at"].isoformat(),
         "resolved_at": row["resolved_at"].isoformat() if row["resolved_at"] else None,

@@ -26,7 +26,7 @@ class SendUnknown(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """One message on its way. A repeat carries the same message id and the next send number.
+    """One message to send. A repeat has the same message id and the next send number.
 
     `payload` holds ids, states and digests; never a field that was read from a scan.
     """
@@ -48,7 +48,7 @@ class OutgoingMessage:
 
 
 class Channel(Protocol):
-    """A way on which messages leave."""
+    """A way to send messages."""
 
     @property
     def name(self) -> str:
@@ -56,10 +56,10 @@ class Channel(Protocol):
 
     @property
     def capability(self) -> Capability:
-        """Return what the channel offers to somebody who does not know whether a message arrived."""
+        """Return what a sender can do that does not know whether a message arrived."""
 
     def send(self, message: OutgoingMessage) -> None:
-        """Send the message; returning means that the channel has taken it.
+        """Send the message; returning means that the channel accepted it.
 
         Raises:
             SendFailed: NOTIFICATION.FAILED.v1, it certainly did not arrive.
@@ -72,7 +72,7 @@ class Channel(Protocol):
         Called on channels of capability `lookup` alone.
 
         Raises:
-            SendUnknown: NOTIFICATION.UNKNOWN.v1, the channel cannot be asked now.
+            SendUnknown: NOTIFICATION.UNKNOWN.v1, the channel gives no answer now.
         """
 
 
@@ -116,7 +116,7 @@ REFERENCE_LENGTH_MAX = 200
 class CommandChannel:
     """Runs `<command> send` with the message as JSON on standard input.
 
-    Exit status 0 means taken and 75 certainly not taken; every other end, the time limit included,
+    Exit status 0 means accepted and 75 certainly not accepted; every other end, the time limit included,
     leaves it unknown. With capability `lookup`, `<command> lookup` prints a reference of the message,
     or nothing when it certainly never arrived, and ends with 0. RECEIPTS_MESSAGE_ID names the message
     to both. What the program writes to standard error stays out of the ledger.
@@ -128,7 +128,7 @@ class CommandChannel:
     name: str = "command"
 
     def send(self, message: OutgoingMessage) -> None:
-        """Hand the message to the program.
+        """Pass the message to the program.
 
         Raises:
             SendFailed: the program could not be started, or ended with 75.
@@ -141,7 +141,7 @@ class CommandChannel:
             raise SendUnknown(NOTIFICATION_UNKNOWN, status=ended.returncode)
 
     def lookup(self, message: OutgoingMessage) -> str | None:
-        """Ask the program for its reference of the message. Raises SendUnknown when it gives no answer."""
+        """Return the program's reference of the message. Raises SendUnknown when it gives no answer."""
         try:
             ended = self._run("lookup", message)
         except SendFailed as error:

@@ -26,31 +26,31 @@ class AlertFinding:
 
 
 def open_alerts(tx: LedgerTransaction) -> list[dict[str, Any]]:
-    """Return the alerts that stand, oldest first."""
+    """Return the active alerts, oldest first."""
     return tx.rows(
         select(alerts).where(alerts.c.resolved_at.is_(None)).order_by(alerts.c.raised_at, alerts.c.alert_id)
     )
 
 
 def list_alerts(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:
-    """Return the newest alerts, standing or resolved."""
+    """Return the newest alerts, active or resolved."""
     return tx.rows(select(alerts).order_by(alerts.c.raised_at.desc(), alerts.c.alert_id.desc()).limit(limit))
 
 
 def record_alerts(
     tx: LedgerTransaction, found: Sequence[AlertFinding], *, kinds: Collection[AlertKind]
 ) -> tuple[list[str], list[str]]:
-    """Raise what is found and does not stand yet, resolve what stands and is not found any more.
+    """Raise what is found and not active yet, resolve what is active and no longer found.
 
     Args:
-        kinds: those that were looked for; alerts of other kinds stand as they are.
+        kinds: those that were looked for; alerts of other kinds stay as they are.
     Returns:
         The ids raised and the ids resolved. Finding the same again changes nothing.
     """
-    standing = {(row["kind"], row["subject"]): row for row in open_alerts(tx) if row["kind"] in kinds}
+    active = {(row["kind"], row["subject"]): row for row in open_alerts(tx) if row["kind"] in kinds}
     wanted = {(line.kind.value, line.subject): line for line in found}
-    resolved = [resolve_alert(tx, row) for name, row in standing.items() if name not in wanted]
-    raised = [raise_alert(tx, line) for name, line in wanted.items() if name not in standing]
+    resolved = [resolve_alert(tx, row) for name, row in active.items() if name not in wanted]
+    raised = [raise_alert(tx, line) for name, line in wanted.items() if name not in active]
     return raised, resolved
 
 
@@ -72,7 +72,7 @@ def raise_alert(tx: LedgerTransaction, line: AlertFinding) -> str:
 
 
 def resolve_alert(tx: LedgerTransaction, row: dict[str, Any]) -> str:
-    """Record that an alert no longer stands; returns its id."""
+    """Record that an alert is no longer active; returns its id."""
     tx.execute(update(alerts).where(alerts.c.alert_id == row["alert_id"]).values(resolved_at=tx.now()))
     append_event(
         tx, EventKind.ALERT_RESOLVED, alert_id=row["alert_id"], alert=row["kind"], subject=row["subject"]
@@ -94,7 +94,7 @@ def link_alerts(tx: LedgerTransaction, kind: AlertKind, *, channel: str, linked_
     return True
 
 
-def links(tx: LedgerTransaction) -> list[dict[str, Any]]:
+def list_links(tx: LedgerTransaction) -> list[dict[str, Any]]:
     """Return which kinds leave over which channels."""
     return tx.rows(select(alert_links).order_by(alert_links.c.kind, alert_links.c.channel))
 
@@ -102,7 +102,7 @@ def links(tx: LedgerTransaction) -> list[dict[str, Any]]:
 def undelivered_alerts(tx: LedgerTransaction, *, sends_max: int, limit: int) -> list[dict[str, Any]]:
     """Return (alert, channel) pairs that are linked and not delivered yet, oldest first.
 
-    What was resolved before it could be sent is still sent: that it stood for a while is news.
+    What was resolved before it could be sent is sent as well: that it was active is news.
     """
     sent = alert_deliveries
     query = (

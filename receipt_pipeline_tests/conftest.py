@@ -23,8 +23,12 @@ from receipt_pipeline_tests.speed import folder_in_memory, share_compiled_statem
 from receipt_pipeline_tests.suite_results import PROJECT, SuiteRecorder, attach_requirements, tree_state
 
 if TYPE_CHECKING:
+    from receipt_pipeline.accounting.services import Accountant
+    from receipt_pipeline.effects.context import EffectContext
     from receipt_pipeline.intake.context import IntakeContext
     from receipt_pipeline.ledger.engine import Ledger
+    from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
+    from receipt_pipeline_tests.fakes.worker_bench import WorkerBench
 
 # Before any test or product module is imported: keep the settings of the tests, drop those of the caller.
 _FROM_ENVIRONMENT = {name: value for name, value in os.environ.items() if name.startswith("RECEIPTS_TEST_")}
@@ -215,6 +219,40 @@ def ledger(ledger_url: str, clock: FakeClock) -> Iterator[Ledger]:
     opened = open_ledger(ledger_url, clock=clock)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
+    """A worker with a store that can fail, over each ledger."""
+    from receipt_pipeline.objects.local_store import LocalObjectStore
+    from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
+    from receipt_pipeline_tests.fakes.worker_bench import WorkerBench
+
+    return WorkerBench(ledger, FailingObjects(LocalObjectStore(tmp_path / "objects")), clock)
+
+
+@pytest.fixture
+def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
+    """An empty instance with worker, effects and reconciliation, over each ledger."""
+    from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
+
+    return ReconcileBench.build(ledger, clock, tmp_path)
+
+
+@pytest.fixture
+def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
+    """The context of effects over each ledger, with the file channel."""
+    from receipt_pipeline_tests.fakes.effects_home import effects_home
+
+    return effects_home(ledger, tmp_path)
+
+
+@pytest.fixture
+def accountant(services: EffectContext, tmp_path: Path) -> Accountant:
+    """The context of accounting over the same ledger."""
+    from receipt_pipeline_tests.fakes.accounted_home import an_accountant
+
+    return an_accountant(services, tmp_path)
 
 
 @pytest.fixture

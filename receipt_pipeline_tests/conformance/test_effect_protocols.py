@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +20,10 @@ from receipt_pipeline.core.effects import (
 )
 from receipt_pipeline.effects.alerts import deliver_alerts
 from receipt_pipeline.ledger.effects.alerts import AlertFinding, link_alerts, raise_alert
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.reconciliation.repair import decide_investigation, reconcile, reconcile_ledger
 from receipt_pipeline.reconciliation.take_over import take_over_expired_leases
 from receipt_pipeline_tests.builders import TENANT
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
 from receipt_pipeline_tests.fakes.scripted_channel import ScriptedChannel, SenderKilled
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan
@@ -47,12 +44,6 @@ class Killed(BaseException):
 def die() -> None:
     """End the pass here."""
     raise Killed
-
-
-@pytest.fixture
-def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """An empty house."""
-    return ReconcileBench.build(ledger, clock, tmp_path)
 
 
 def effect_of(house: ReconcileBench, job_id: str, kind: EffectKind) -> dict[str, Any]:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from sqlalchemy import select
 
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES, JobState, TerminalClass
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.reconciliation.compare import compare
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.fakes.every_outcome import every_outcome
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S
 from receipt_pipeline_tests.intake_home import names_in
 
 TIMES = 10
-
-
-@pytest.fixture
-def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """An empty house on each database."""
-    return ReconcileBench.build(ledger, clock, tmp_path)
 
 
 def classes(house: ReconcileBench) -> dict[str, tuple[str, str | None]]:

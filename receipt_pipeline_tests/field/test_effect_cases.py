@@ -29,7 +29,6 @@ from receipt_pipeline.drill.failure_plan import Fault, Plan, PlannedFault
 from receipt_pipeline.effects.consume import consume_due, receive_event
 from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.deliver import deliver
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.schema.effects import consumed, investigations, quarantine, review_tasks
@@ -45,7 +44,7 @@ from receipt_pipeline_tests.builders import (
     publish,
 )
 from receipt_pipeline_tests.fakes.accounted_home import an_accountant, an_outcome_of
-from receipt_pipeline_tests.fakes.effects_home import an_event, effects_home, rows_of, the_job
+from receipt_pipeline_tests.fakes.effects_home import an_event, rows_of, the_job
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.field.cases import case
 
@@ -85,12 +84,6 @@ queries = {
 }
 print(json.dumps({name: run_query(accountant, query) for name, query in queries.items()}, default=str))
 """
-
-
-@pytest.fixture
-def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
-    """Effects over this test's own ledger and folder."""
-    return effects_home(ledger, tmp_path)
 
 
 def rows_of_manifest(folder: Path) -> list[JobRequest]:

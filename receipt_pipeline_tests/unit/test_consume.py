@@ -52,12 +52,6 @@ from receipt_pipeline_tests.fakes.scripted_channel import ScriptedChannel
 OTHER_DIGEST = digest_of_bytes(b"another output")
 
 
-@pytest.fixture
-def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
-    """Effects over this test's own ledger and folder."""
-    return effects_home(ledger, tmp_path)
-
-
 def consume(services: EffectContext, **given: Any) -> dict[str, int]:
     """Consume once and return the outcomes by count."""
     return dict(consume_due(services, limit=given.pop("limit", 10), time_bound_s=60, **given).outcomes)

@@ -14,17 +14,10 @@ from receipt_pipeline.effects import status_documents
 from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
 from receipt_pipeline.ledger.effects.outbox import stale_status_jobs
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline_tests.builders import an_accepted_job, claimed, finish_items, publish
-from receipt_pipeline_tests.fakes.effects_home import a_stored_success, effects_home, the_job
+from receipt_pipeline_tests.fakes.effects_home import a_stored_success, the_job
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
-
-
-@pytest.fixture
-def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
-    """Effects over this test's own ledger and folder."""
-    return effects_home(ledger, tmp_path)
 
 
 def path_of(services: EffectContext, job: dict[str, Any]) -> Path:

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
-from pathlib import Path
 
 import pytest
 
 from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.effects.objects import ObjectObservation, ObjectOutcome, record_object_check
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.invariants.account import AccountSets, account_sets
 from receipt_pipeline.ledger.invariants.objects import gone_and_altered
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.reconciliation.repair import reconcile_ledger
 from receipt_pipeline_tests.builders import claimed
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
 
 SHORT = LimitsRequest(max_queue_age_s=47, processing_timeout_s=100)
-
-
-@pytest.fixture
-def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """An empty house."""
-    return ReconcileBench.build(ledger, clock, tmp_path)
 
 
 def sets_of(house: ReconcileBench, *, cutoff: dt.datetime | None = None) -> AccountSets:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,22 +19,14 @@ from receipt_pipeline.ledger.effects.objects import (
     record_object_check,
     release_holds,
 )
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.quarantine import hold_divergent
 from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.ledger.schema.jobs import events
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.builders import claimed
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
 
 KEY = "results/job_x/1-aa"
-
-
-@pytest.fixture
-def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """An empty house."""
-    return ReconcileBench.build(ledger, clock, tmp_path)
 
 
 def faults(house: ReconcileBench) -> list[tuple[str, str]]:

@@ -21,7 +21,6 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.effects.results import read_result
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import resolve_investigation
 from receipt_pipeline.ledger.jobs.publication import record_intent
 from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
@@ -30,17 +29,10 @@ from receipt_pipeline.reconciliation.quarantine import resolve_quarantine
 from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
 from receipt_pipeline_tests.builders import TENANT, claimed
 from receipt_pipeline_tests.fakes.effects_home import an_event
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_red
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan
 
 OTHER = digest_of_bytes(b"another output")
-
-
-@pytest.fixture
-def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """An empty house."""
-    return ReconcileBench.build(ledger, clock, tmp_path)
 
 
 def refuse_other(house: ReconcileBench, job_id: str, *, ordinal: int | None, digest: str = OTHER) -> None:

@@ -13,7 +13,6 @@ from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.effects.results import read_result
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import resolve_investigation
 from receipt_pipeline.ledger.jobs.failures import fail_attempt
 from receipt_pipeline.ledger.status import read_status
@@ -21,12 +20,6 @@ from receipt_pipeline.reconciliation.repair import decide_investigation, reconci
 from receipt_pipeline_tests.builders import TENANT, claimed, finish_items
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
-
-
-@pytest.fixture
-def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """A house on each database."""
-    return ReconcileBench.build(ledger, clock, tmp_path)
 
 
 def gate(house: ReconcileBench) -> str:

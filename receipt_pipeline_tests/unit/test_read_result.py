@@ -11,28 +11,12 @@ from sqlalchemy import update
 from receipt_pipeline.core.errors import NotAllowed, NotFound, ObjectFault
 from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.results import read_result
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline.ledger.status import decision_of, read_items, read_status
-from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.builders import LIMITS, TENANT
-from receipt_pipeline_tests.fakes.effects_home import effects_home
-from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.worker_bench import WorkerBench
-
-
-@pytest.fixture
-def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
-    """A worker's bench on each database, over the store that the reader reads."""
-    return WorkerBench(ledger, FailingObjects(LocalObjectStore(tmp_path / "objects")), clock)
-
-
-@pytest.fixture
-def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
-    """The services that serve results."""
-    return effects_home(ledger, tmp_path)
 
 
 @pytest.mark.requirement("R007", "R017")

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import resolve_investigation
 from receipt_pipeline.reconciliation.repair import reconcile, sweep_objects
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
-
-
-@pytest.fixture
-def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """An empty house."""
-    return ReconcileBench.build(ledger, clock, tmp_path)
 
 
 @pytest.mark.requirement("R081", "R096", "R158")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.core.lifecycle import Phase
 from receipt_pipeline.core.limits import Staffing
 from receipt_pipeline.core.request import LimitsRequest
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import renew_lease
@@ -22,17 +20,10 @@ from receipt_pipeline.reconciliation.compare import compare
 from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
 from receipt_pipeline_tests.builders import RELEASE, an_outcome, claimed
 from receipt_pipeline_tests.fakes.failing_objects import PutFault
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled, job_of
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan
 
 SHORT = LimitsRequest(max_queue_age_s=47, processing_timeout_s=100)
-
-
-@pytest.fixture
-def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """An empty house."""
-    return ReconcileBench.build(ledger, clock, tmp_path)
 
 
 @pytest.mark.requirement("R046", "R052")

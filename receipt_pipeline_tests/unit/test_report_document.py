@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from receipt_pipeline.core.limits import Staffing
 from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.effects.objects import ObjectObservation, ObjectOutcome, record_object_check
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import InvestigationKind, resolve_investigation
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.schema.effects import consumed, deliveries, review_tasks
@@ -26,13 +24,11 @@ from receipt_pipeline_tests.builders import LIMITS, a_claimed_job, an_accepted_j
 from receipt_pipeline_tests.fakes.accounted_home import (
     a_job_in_every_state,
     a_question,
-    an_accountant,
     round_of_effects,
 )
 from receipt_pipeline_tests.fakes.effects_home import (
     a_stored_success,
     an_event,
-    effects_home,
     rows_of,
     the_job,
 )
@@ -66,18 +62,6 @@ REPORT_KEYS = [
     "state",
     "gate",
 ]
-
-
-@pytest.fixture
-def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
-    """Effects over this test's own ledger and folder."""
-    return effects_home(ledger, tmp_path)
-
-
-@pytest.fixture
-def accountant(services: EffectContext, tmp_path: Path) -> Accountant:
-    """An accountant over the same ledger."""
-    return an_accountant(services, tmp_path)
 
 
 def gate_offenders(accountant: Accountant) -> list[str]:

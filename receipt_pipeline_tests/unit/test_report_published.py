@@ -28,7 +28,7 @@ from receipt_pipeline.core.errors import InputRefused, NotFound
 from receipt_pipeline.core.reasons import REPORT_NONE, REPORT_SQL
 from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.effects.objects import ObjectObservation, ObjectOutcome, record_object_check
-from receipt_pipeline.ledger.engine import Ledger, open_ledger
+from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.ledger.investigations import InvestigationKind
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.schema.jobs import jobs
@@ -57,18 +57,6 @@ VIEWS = (
     "unresolved_investigations",
     "time_to_reconciled_truth",
 )
-
-
-@pytest.fixture
-def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
-    """Effects over this test's own ledger and folder."""
-    return effects_home(ledger, tmp_path)
-
-
-@pytest.fixture
-def accountant(services: EffectContext, tmp_path: Path) -> Accountant:
-    """An accountant over the same ledger."""
-    return an_accountant(services, tmp_path)
 
 
 def matches(accountant: Accountant) -> list[tuple[str, str]]:

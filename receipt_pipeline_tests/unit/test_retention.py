@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,14 +13,12 @@ from receipt_pipeline.core.reasons import RESULT_RETIRED
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.effects.results import read_result
 from receipt_pipeline.ledger.effects.objects import add_tombstone, hold_objects, rejected_output_key
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline.reconciliation.retention import expire_diagnostics, expire_results
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.failing_objects import PutFault
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
 from receipt_pipeline_tests.fakes.worker_bench import ActingPlan
 
@@ -30,12 +27,6 @@ RETENTION_S = 86_400
 
 class Killed(BaseException):
     """Ends a pass where a crash would."""
-
-
-@pytest.fixture
-def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """An empty house."""
-    return ReconcileBench.build(ledger, clock, tmp_path)
 
 
 def old(house: ReconcileBench, *, key: str = "old", retention_s: int = RETENTION_S) -> dict[str, Any]:

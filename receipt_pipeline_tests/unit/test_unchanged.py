@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from receipt_pipeline.core.effects import EffectDemand
-from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.objects.local_store import LocalObjectStore
-from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.worker_bench import WorkerBench
 
 NONE, BEST_EFFORT, REQUIRED = EffectDemand.NONE, EffectDemand.BEST_EFFORT, EffectDemand.REQUIRED
-
-
-@pytest.fixture
-def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
-    """A worker's bench on each database."""
-    return WorkerBench(ledger, FailingObjects(LocalObjectStore(tmp_path / "objects")), clock)
 
 
 @pytest.mark.parametrize(

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from receipt_pipeline.core.lifecycle import CloseCause
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.expire import overrun_job, overrunning_jobs
 from receipt_pipeline.ledger.jobs.waves import mark_incapable, register_worker, reserve_wave
 from receipt_pipeline.ledger.status import read_status
-from receipt_pipeline.objects.local_store import LocalObjectStore
-from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.worker_bench import ActingPlan, WorkerBench
-
-
-@pytest.fixture
-def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
-    """A worker's bench on each database."""
-    return WorkerBench(ledger, FailingObjects(LocalObjectStore(tmp_path / "objects")), clock)
 
 
 def test_a_job_that_no_worker_carries_says_so_until_one_appears(bench: WorkerBench) -> None:

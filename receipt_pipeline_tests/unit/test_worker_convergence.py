@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +11,9 @@ from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import StageFailed
 from receipt_pipeline.core.items import ItemOutcome
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
-from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.builders import an_outcome, claimed
-from receipt_pipeline_tests.fakes.failing_objects import FailingObjects, PutFault
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fakes.failing_objects import PutFault
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
 from receipt_pipeline_tests.fakes.worker_bench import WorkerBench
 
@@ -27,12 +23,6 @@ MISHAPS = ("none", "refused", "answer_lost", "unknown", "garbled", "stage_failed
 
 class Killed(BaseException):
     """Ends a worker without any of its tidying, as far as the ledger can see."""
-
-
-@pytest.fixture
-def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
-    """A worker's bench on each database, with a store on disk."""
-    return WorkerBench(ledger, FailingObjects(LocalObjectStore(tmp_path / "objects")), clock)
 
 
 def first_try(bench: WorkerBench, job_id: str, mishap: str) -> None:

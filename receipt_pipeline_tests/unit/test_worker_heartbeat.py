@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
 from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.limits import Limits
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.claim import ClaimRefused, claim_job
 from receipt_pipeline.ledger.jobs.waves import close_wave, register_worker, renew_wave, reserve_wave
 from receipt_pipeline.ledger.schema.jobs import waves
-from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.worker import heartbeat
 from receipt_pipeline.worker.heartbeat import Heartbeat
 from receipt_pipeline_tests.builders import RELEASE, claimed
-from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
 from receipt_pipeline_tests.fakes.worker_bench import ActingPlan, WorkerBench
 
 ANSWER_WITHIN_S = 20.0
-
-
-@pytest.fixture
-def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
-    """A worker's bench on each database, with a store on disk."""
-    return WorkerBench(ledger, FailingObjects(LocalObjectStore(tmp_path / "objects")), clock)
 
 
 @pytest.fixture

@@ -18,22 +18,12 @@ from receipt_pipeline.core.reasons import (
     LEDGER_UNAVAILABLE,
     Reason,
 )
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.releases import retire_release
-from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.builders import RELEASE, claimed
-from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain, scripted_outcome
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan, WorkerBench
 
 REJECTION = ItemOutcome(item_class=ItemClass.REJECTED, reason_code="SCAN.BROKEN.v1")
-
-
-@pytest.fixture
-def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
-    """A worker's bench on each database, with a store on disk."""
-    return WorkerBench(ledger, FailingObjects(LocalObjectStore(tmp_path / "objects")), clock)
 
 
 @pytest.mark.requirement("R039", "R093")

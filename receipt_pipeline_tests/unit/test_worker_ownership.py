@@ -5,18 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from receipt_pipeline.core.items import ItemClass, ItemOutcome
 from receipt_pipeline.core.request import LimitsRequest
-from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.failures import lose_lease
-from receipt_pipeline.objects.local_store import LocalObjectStore
-from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain, scripted_outcome
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan, WorkerBench
 
@@ -25,12 +20,6 @@ REJECTION = ItemOutcome(item_class=ItemClass.REJECTED, reason_code="SCAN.BROKEN.
 
 class Killed(BaseException):
     """Ends a worker without any of its tidying, as far as the ledger can see."""
-
-
-@pytest.fixture
-def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
-    """A worker's bench on each database, with a store on disk."""
-    return WorkerBench(ledger, FailingObjects(LocalObjectStore(tmp_path / "objects")), clock)
 
 
 def at_first(action: Callable[[], None]) -> Callable[..., None]:

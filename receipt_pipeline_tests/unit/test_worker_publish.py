@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from pathlib import Path
 
 import pytest
 
 from receipt_pipeline.core.request import LimitsRequest
-from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.objects.local_store import LocalObjectStore
-from receipt_pipeline_tests.fakes.failing_objects import FailingObjects, PutFault
-from receipt_pipeline_tests.fakes.fake_clock import FakeClock
+from receipt_pipeline_tests.fakes.failing_objects import PutFault
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, WorkerBench
-
-
-@pytest.fixture
-def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
-    """A worker's bench on each database, with a store on disk."""
-    return WorkerBench(ledger, FailingObjects(LocalObjectStore(tmp_path / "objects")), clock)
 
 
 def refuse_uploads(bench: WorkerBench, times: int) -> None:

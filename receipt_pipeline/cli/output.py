@@ -193,11 +193,7 @@ def _natural_width(table: Table) -> int:
 
 
 def _print_records(
-    rows: Sequence[Mapping[str, Any]],
-    columns: Sequence[str],
-    *,
-    title: str,
-    formatted: Callable[[Any], str],
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str, formatted: Callable[[Any], str]
 ) -> None:
     """Print wide rows one below the other, a line per value."""
     stdout.print(title)

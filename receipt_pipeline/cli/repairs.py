@@ -30,10 +30,7 @@ from receipt_pipeline.core.reasons import FIELD_INVALID
 def retry(
     job: str = JOB,
     unresolved: bool = typer.Option(
-        True,
-        "--unresolved",
-        help="Retry unresolved items (the default and only choice).",
-        show_default=False,
+        True, "--unresolved", help="Retry unresolved items (the default and only choice).", show_default=False
     ),
     preview: bool = typer.Option(False, "--preview", help="Show which items would be retried, and stop."),
     yes: bool = typer.Option(False, "--yes", help="Start without asking for confirmation."),

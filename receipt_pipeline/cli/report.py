@@ -14,6 +14,7 @@ from receipt_pipeline.cli.output import (
     JSON,
     Exit,
     count,
+    format_value,
     label,
     open_session,
     parse_cutoff,
@@ -27,6 +28,7 @@ from receipt_pipeline.cli.output import (
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.reasons import FIELD_INVALID
 
+NAME_WIDTH = 22
 _SHOWN_APART = ("state", "gate", "investigations", "alerts", "found_by")
 
 
@@ -104,12 +106,9 @@ def _query_of(figure: str) -> str:
 
 def show_report(document: dict[str, Any]) -> None:
     """Print the account for people: figures, open investigations, alerts, then state and gate."""
-    figures = [
-        {"figure": name, "value": value}
-        for name, value in document.items()
-        if name not in _SHOWN_APART and (value or not isinstance(value, list))
-    ]
-    print_table(figures, ["figure", "value"], wraps_words=True)
+    for name, value in document.items():
+        if name not in _SHOWN_APART and (value or not isinstance(value, list)):
+            stdout.print(f"{name:{NAME_WIDTH}} {format_value(value)}")
     rows = document["investigations"]
     if rows:
         columns = ["kind", "owner", "deadline", "state", "job_id", "id"]

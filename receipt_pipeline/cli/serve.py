@@ -58,7 +58,7 @@ def up(
             inbox = opened.settings.inbox / opened.settings.tenant
             stdout.print(
                 f"Web UI: {supervisor.address}. Drop manifests into {inbox}, "
-                f"single scans into {inbox / 'loose'}.",
+                f"single scans into {inbox / 'loose'}."
             )
             try:
                 launch_job(supervisor.port, ACCOUNTING)  # The schedule's first run may be 15 minutes away.

@@ -378,9 +378,7 @@ def test_a_table_that_would_break_its_ids_is_printed_row_by_row(
     assert f"job id: {job_id}\n" in receipts("jobs").text
 
 
-def test_an_interruption_while_a_command_still_loads_is_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_interruption_while_a_command_still_loads_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     cli._report_interruption(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert capsys.readouterr().err == "Stopped before anything was started.\n"
     cli._report_interruption(ValueError, ValueError("a defect"), None)

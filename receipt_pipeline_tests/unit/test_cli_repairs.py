@@ -61,11 +61,11 @@ def test_a_retry_wants_to_be_looked_at_or_confirmed_first(home: OpenedHome) -> N
     scope = json.loads(run("retry", job_id, "--unresolved", "--preview", "--json").stdout)
     assert [unit["item_id"] for unit in scope["touched"]] == ["r-001", "r-002"]
     started = json.loads(run("retry", job_id, "--yes", "--json").stdout)
-    assert (
-        started["parent"],
-        started["replayed"],
-        len(submitter.list_jobs(home.app, home.principal)),
-    ) == (job_id, False, 2)
+    assert (started["parent"], started["replayed"], len(submitter.list_jobs(home.app, home.principal))) == (
+        job_id,
+        False,
+        2,
+    )
     again = run("retry", job_id, "--unresolved", "--yes")
     assert f"Joined the existing child job with 2 items of {job_id}: {started['job_id']}" in again.stdout
 

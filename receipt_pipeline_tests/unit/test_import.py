@@ -221,14 +221,7 @@ def test_the_account_tells_imported_jobs_apart_and_is_red_only_without_an_owner(
         "fail",
         [f"imported_open:{open_id}", f"unowned_question:{open_id}"],
     )
-    operator.resolve_investigation(
-        home.app,
-        home.principal,
-        question["investigation_id"],
-        note="never ran",
-        keep=None,
-        withdraw=False,
-    )
+    operator.resolve_investigation(home.app, home.principal, question["investigation_id"], note="never ran")
     decided = analyst.read_report(home.app, home.principal)
     assert (decided["imported"]["decided"], decided["imported_open"]) == (1, [])
 

@@ -57,14 +57,7 @@ def a_job_full_of_canaries(home: OpenedHome, *, job_key: str = "private") -> str
     first, second = (f"{IN_BYTES} {job_key} {number}".encode() for number in (1, 2))
     read = replace(scripted_outcome(first), fields={"merchant": IN_FIELDS}, evidence={"text": IN_EVIDENCE})
     home.chain.answers = {first: read, second: RuntimeError(IN_ERROR)}
-    answers = submitter.submit(
-        home.app,
-        home.principal,
-        [folder / "manifest.json"],
-        key=None,
-        new=False,
-        release=None,
-    )
+    answers = submitter.submit(home.app, home.principal, [folder / "manifest.json"])
     job_id = str(answers[0]["lines"][0]["job_id"])
     for _ in range(home.app.settings.limits.work.item_losses_max):
         with pytest.raises(RuntimeError):
@@ -85,22 +78,10 @@ def public_texts(home: OpenedHome, job_id: str) -> Iterator[tuple[str, str]]:
     yield "jobs", json.dumps(submitter.list_jobs(home.app, home.principal), default=str)
     yield (
         "investigations",
-        json.dumps(
-            operator.list_investigations(home.app, home.principal, only_open=False),
-            default=str,
-        ),
+        json.dumps(operator.list_investigations(home.app, home.principal, only_open=False), default=str),
     )
-    yield (
-        "tasks",
-        json.dumps(reviewer.list_tasks(home.app, home.principal, only_open=False), default=str),
-    )
-    yield (
-        "report",
-        json.dumps(
-            analyst.read_report(home.app, home.principal),
-            default=str,
-        ),
-    )
+    yield ("tasks", json.dumps(reviewer.list_tasks(home.app, home.principal, only_open=False), default=str))
+    yield ("report", json.dumps(analyst.read_report(home.app, home.principal), default=str))
     maintenance.publish_report(home.app)
     for folder in (home.app.settings.outbox, home.app.settings.report):
         for path in sorted(folder.rglob("*")):
@@ -151,14 +132,7 @@ def purge_everything(home: OpenedHome) -> None:
 def answer_questions(home: OpenedHome) -> None:
     """Record a decision about everything that is open: an open question keeps its evidence."""
     for row in operator.list_investigations(home.app, home.principal, only_open=True):
-        operator.resolve_investigation(
-            home.app,
-            home.principal,
-            row["investigation_id"],
-            note="seen",
-            keep=None,
-            withdraw=False,
-        )
+        operator.resolve_investigation(home.app, home.principal, row["investigation_id"], note="seen")
 
 
 @pytest.mark.requirement("R128")
@@ -190,7 +164,7 @@ def test_after_the_evidence_is_gone_the_receipt_still_explains_what_happened(hom
     customer = submitter.read_status(home.app, home.principal, job_id)
     assert customer["result"]["digest"] == home.job(job_id)["result_digest"]
     assert customer["result"]["purged_at"] is not None
-    assert "purged" in render_receipt(customer)
+    assert "deleted" in render_receipt(customer)
 
 
 @pytest.mark.requirement("R129")

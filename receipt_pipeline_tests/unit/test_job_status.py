@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from receipt_pipeline.core.lifecycle import CloseCause
-from receipt_pipeline.effects.context import EffectServices
+from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.effects.status_documents import send_status_documents
 from receipt_pipeline.intake.context import status_document_location
@@ -93,7 +93,7 @@ def _die() -> None:
 def test_the_status_stays_at_its_address_whatever_is_replaced_below_it(
     bench: WorkerBench, ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
-    services = EffectServices(
+    services = EffectContext(
         ledger=ledger,
         objects=bench.objects,
         channel=ScriptedChannel(script=["lose", "deliver"]),

@@ -1,4 +1,4 @@
-"""A ledger that is gone is never begun anew in silence while what its jobs left still stands."""
+"""An empty ledger is never started in a data directory that has files of earlier jobs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_every_door_refuses_a_home_whose_ledger_is_gone_and_changes_nothing(
+def test_every_entry_point_refuses_a_data_directory_without_its_ledger_and_changes_nothing(
     settings: Settings, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = files(settings.home)

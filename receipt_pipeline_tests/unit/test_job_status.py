@@ -22,18 +22,11 @@ from receipt_pipeline.ledger.jobs.waves import (
     reserve_wave,
 )
 from receipt_pipeline.ledger.status import read_status
-from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.builders import TENANT
-from receipt_pipeline_tests.fakes.failing_objects import FailingObjects, PutFault
+from receipt_pipeline_tests.fakes.failing_objects import PutFault
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_channel import ScriptedChannel
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan, WorkerBench
-
-
-@pytest.fixture
-def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
-    """A worker's bench on each database."""
-    return WorkerBench(ledger, FailingObjects(LocalObjectStore(tmp_path / "objects")), clock)
 
 
 def test_a_job_that_no_worker_supports_says_so_until_one_appears(bench: WorkerBench) -> None:

@@ -1,4 +1,4 @@
-"""Stage decode: the bytes of one scan become upright RGB pages; limits are checked before pixels exist."""
+"""The bytes of one scan become upright RGB pages; limits are checked before pixels exist."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b
 ORIENTATION_TAG = 0x0112
 BAND_ROWS = 512
 # The brightest value of floating, 8-, 12- and 16-bit gray.
-GREY_CEILINGS = (1.0, 255.0, 4095.0, 65535.0)
+GRAY_CEILINGS = (1.0, 255.0, 4095.0, 65535.0)
 # How the stored pixels are turned upright, by the value of the orientation tag.
 TURNS: Mapping[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = MappingProxyType(
     {
@@ -82,7 +82,7 @@ def decode_scan(data: bytes, *, limits: DecodeLimits = DecodeLimits()) -> Decode
 
 
 def sniff_kind(data: bytes) -> str:
-    """Return the kind that the first bytes tell. Raises ScanRejected with SCAN.UNSUPPORTED."""
+    """Return the kind by the first bytes. Raises ScanRejected with SCAN.UNSUPPORTED."""
     if data.startswith(b"\xff\xd8\xff"):
         return "jpeg"
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -172,7 +172,7 @@ def _deep_grey_ceiling(frame: Image.Image) -> float | None:
     if not (frame.mode.startswith("I") or frame.mode == "F"):
         return None
     _darkest, brightest = (float(str(value)) for value in frame.getextrema())
-    return next((top for top in GREY_CEILINGS if brightest <= top), brightest)
+    return next((top for top in GRAY_CEILINGS if brightest <= top), brightest)
 
 
 def _scaled_grey(band: Image.Image, ceiling: float) -> NDArray[np.uint8]:
@@ -225,7 +225,7 @@ def _opened(data: bytes) -> Iterator[pdfium.PdfDocument]:
     try:
         document = pdfium.PdfDocument(data)
     except pdfium.PdfiumError as error:
-        # Only the text tells the two apart.
+        # Only the text distinguishes the two.
         reason = SCAN_ENCRYPTED if "password" in str(error).lower() else SCAN_BROKEN
         raise ScanRejected(reason, kind="pdf") from error
     try:

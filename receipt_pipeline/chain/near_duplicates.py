@@ -1,8 +1,4 @@
-"""Prints of scans: what of picture and numbers outlives a rescan, and when two scans show one receipt.
-
-A coarse picture alone cannot tell a rescan from another receipt of the same till, so three things must
-agree: the layout of the ink, the printed numbers, and day, time and total of the sale.
-"""
+"""Prints of scans that survive a rescan, and when two of them show one receipt."""
 
 from __future__ import annotations
 
@@ -92,7 +88,7 @@ def find_near_duplicate(own: ScanPrint, fields: ReceiptFields, earlier: Sequence
 
 
 def _may_share(numbers: frozenset[str], scan_print: Mapping[str, Any]) -> bool:
-    """Tell, at a tenth of the cost, whether `numbers_shared` can reach its bound with a stored print.
+    """Report, at a tenth of the cost, whether `numbers_shared` can reach its bound with a stored print.
 
     What it counts is shared by both in full, and it divides by no less than the longer of the two
     sketches: a large job compares each item with all before it, and nearly all of them end here.
@@ -190,7 +186,7 @@ def _ink(pixels: NDArray[np.uint8], lines: Sequence[TextLine]) -> Gray:
 
 
 def _upright(ink: Gray) -> Gray:
-    """Return the ink turned by the half degree at which its rows stand out most."""
+    """Return the ink turned by the half degree at which its rows differ most."""
     import cv2
 
     margin = int(TURN_MARGIN_SHARE * max(ink.shape))
@@ -214,7 +210,7 @@ def _cropped(ink: Gray) -> Gray:
 
 
 def _bounds(profile: NDArray[np.int64]) -> tuple[int, int]:
-    """Return between which places all but a hundredth of the ink at either end lies."""
+    """Return between which places all but a hundredth of the ink at either end is."""
     summed = np.cumsum(profile)
     last = len(profile) - 1
     low, high = (

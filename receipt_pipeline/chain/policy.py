@@ -50,7 +50,7 @@ POLICY_CONTRACT = "receipt-policy/v3"
 AHEAD_DAYS_MAX = 1
 PPM = 1_000_000
 
-# All reasons but a high risk and the evidence behind it, which come last.
+# All reasons but a high risk and its evidence, which come last.
 REASONS_BY_STRENGTH = (
     DUPLICATE_BYTES,
     DUPLICATE_PICTURE,

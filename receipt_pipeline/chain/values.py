@@ -1,4 +1,4 @@
-"""The values that the stages of the chain hand to each other."""
+"""The values that the stages of the chain pass to each other."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Verdict:
 LINE_HEIGHT_PX = 22
 ROW_STEP_PX = 32
 CHARACTER_PX = 12
-# What stands in for the pages of such a text.
+# What takes the place of the pages of such a text.
 NO_PAGES = DecodedScan("text", ())
 
 

@@ -1,4 +1,4 @@
-"""Stage extract, amounts part: printed numbers become integer minor units, or are called ambiguous."""
+"""Printed numbers become integer minor units, or are called ambiguous."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from receipt_pipeline.core.money import ZERO_DECIMAL_CURRENCIES, minor_digits
 
 # Currencies whose prices are printed without cents although the currency has minor units.
 PRINTED_WHOLE = ZERO_DECIMAL_CURRENCIES | {"IDR", "HUF", "TWD"}
-# What may touch an amount behind it: tax codes, never units of measure.
+# What may touch an amount after it: tax codes, never units of measure.
 _UNITS = "KG|MG|ML|CL|MM|CM|LB|OZ|GB|MB|HR|KM|PC|PK|CT|IN|FT|AM|PM|G|L|M|W|V"
 _GROUPS = r"\d{1,3}(?:(?P<group>[.,'’])\d{3})(?:(?P=group)\d{3})*(?:[.,]\d{1,2})?"
 _SPACED = r"\d{1,3}(?: \d{3})+,\d{2}"
@@ -40,7 +40,7 @@ _LETTER_IN_AMOUNT = re.compile(
 class AmountContext:
     """What the whole receipt says about its amounts: the decimal mark it uses and its currency.
 
-    `yen` is what the sign ¥ stands for.
+    `yen` is what the sign ¥ means.
     """
 
     decimal_mark: str | None = None
@@ -53,7 +53,7 @@ class AmountContext:
 class FoundAmount:
     """One amount in a text: as printed, its value, and what supports it.
 
-    `has_cents` tells that two (for some currencies three) decimals were printed, `marked` that a
+    `has_cents` means that two (for some currencies three) decimals were printed, `marked` that a
     currency mark touches the number.
     """
 
@@ -153,7 +153,7 @@ def _value(number: str, currency: str | None, decimal_mark: str | None) -> tuple
     return f"{whole_digits}.{tail}", len(tail) != 2, len(tail) == 2
 
 
-# So many amounts must carry the mark itself before a letter in its place is taken for it.
+# At least this many amounts must have the mark itself before a letter in its place is taken for it.
 MARKED_MIN = 2
 _DOLLAR_CENTS = r"\d{1,3}(?:,\d{3})*\.\d{2}(?!\d)"
 _MARKED = re.compile(rf"(?<![\w$])\${_DOLLAR_CENTS}")
@@ -163,7 +163,7 @@ _LETTER_FOR_MARK = re.compile(rf"(?<![\w$])(?:\$?[Ss])(?={_DOLLAR_CENTS})")
 def with_dollar_marks(lines: Sequence[TextLine]) -> tuple[TextLine, ...]:
     """Return the lines with `S8.20` and `$S8.20` read as `$8.20`, where the receipt prints `$`.
 
-    It does so where at least two amounts carry `$` and no fewer do than carry the letter; otherwise
+    It does so where at least two amounts have `$` and no fewer do than have the letter; otherwise
     the lines come back as they are.
     """
     marked, lettered = (

@@ -1,4 +1,4 @@
-"""Stage extract, currency part: marks of currencies and hints of the country a receipt comes from."""
+"""Currency marks, and hints of the country that a receipt comes from."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _ISO_CODES = [
 ]  # fmt: skip
 _WORDS.update({code: code for code in _ISO_CODES})
 # Short words that also mean other things count only where they touch a number.
-_ONLY_BESIDE_NUMBERS = frozenset({"FR", "RS", "KC", "KČ", "FT", "TL", "RP", "ZŁ", "TRY", "RON"})
+_ONLY_NEXT_TO_NUMBERS = frozenset({"FR", "RS", "KC", "KČ", "FT", "TL", "RP", "ZŁ", "TRY", "RON"})
 
 _SIGN_PATTERN = "|".join(re.escape(sign) for sign in sorted(_SIGNS, key=len, reverse=True))
 _WORD_PATTERN = "|".join(sorted(_WORDS, key=len, reverse=True))
@@ -124,8 +124,8 @@ def marks_in(text: str) -> list[str]:
     found = []
     for match in _MARK.finditer(text):
         word = match.group().rstrip(".").upper()
-        beside = re.search(r"\d\s?$", text[: match.start()]) or re.match(r"\.?\s?-?\d", text[match.end() :])
-        if word in _ONLY_BESIDE_NUMBERS and not beside:
+        touches = re.search(r"\d\s?$", text[: match.start()]) or re.match(r"\.?\s?-?\d", text[match.end() :])
+        if word in _ONLY_NEXT_TO_NUMBERS and not touches:
             continue
         found.append(currency_of(match.group()))
     return found
@@ -170,7 +170,7 @@ def stated_currency(texts: Iterable[str], hints: Iterable[CountryHint]) -> str |
 
 
 def day_comes_first(currency: str | None, hints: Iterable[CountryHint]) -> bool | None:
-    """Tell the order of day and month that the receipt's country uses; None when nothing tells."""
+    """Return the order of day and month that the receipt's country uses; None when unknown."""
     orders = {hint.day_first for hint in hints}
     if currency in DAY_FIRST_CURRENCIES:
         orders.add(True)

@@ -1,4 +1,4 @@
-"""Stage extract, dates part: the day of sale, as printed, as ISO, and whether it can be read two ways."""
+"""The day of sale: as printed, as an ISO date, and whether it can be read two ways."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ def find_dates(rows: Sequence[Row]) -> list[FoundDate]:
 
 
 def choose_date(found: Sequence[FoundDate], *, country_day_first: bool | None) -> ReadDate | None:
-    """Choose the day of sale and settle the order of day and month, or call the date ambiguous.
+    """Choose the day of sale and decide the order of day and month, or call the date ambiguous.
 
-    The order is told by the print itself (dots, a number over 12), by other dates of the same
-    receipt, or by the receipt's country.
+    The order follows from the print itself (dots, a number over 12), from other dates of the same
+    receipt, or from the receipt's country.
     """
     if not found:
         return None
@@ -146,7 +146,7 @@ def _dates_of(text: str, row: int, *, short_years_buddhist: bool) -> Iterator[Fo
 def _days(
     match: re.Match[str], *, short_years_buddhist: bool
 ) -> tuple[datetime.date | None, datetime.date | None] | None:
-    """Return the day read day first and month first; the same day twice where the print settles it."""
+    """Return the day read day first and month first; the same day twice where the print decides it."""
     parts = match.groupdict()
     year = _christian_year(parts["year"], short_years_buddhist=short_years_buddhist)
     if not YEAR_MIN <= year <= YEAR_MAX:
@@ -187,7 +187,7 @@ def _weight(upper: str, match: re.Match[str], *, run_together: bool) -> int:
         return 2 if _LABEL.search(before) else 0
     weight = 2
     weight += 2 if _LABEL.search(before) else 0
-    # Right behind a letter it is more likely a part of some code.
+    # Right after a letter it is more likely a part of some code.
     weight -= 1 if re.search(r"[A-Z]$", before) and not _LABEL.search(before) else 0
     weight += 1 if _TIME.search(upper[match.end() :]) or _TIME.search(before) else 0
     return weight

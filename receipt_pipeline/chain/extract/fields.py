@@ -1,4 +1,4 @@
-"""Stage extract: the fields of a shop receipt from the lines that were read, by fixed rules."""
+"""The fields of a shop receipt, found in its text lines by fixed rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from receipt_pipeline.chain.extract.merchant import find_header
 from receipt_pipeline.chain.extract.rows import Row, build_rows
 from receipt_pipeline.chain.extract.totals import (
     TOTAL_KINDS,
-    LabelledAmount,
+    LabeledAmount,
     apply_handwritten_tip,
     as_read_amount,
     choose_total,
@@ -59,32 +59,32 @@ def _fields_of(page_text: PageText) -> ReceiptFields:
     hints = hinted_countries("\n".join(texts))
     dollar = dollar_currency(hints)
     context = _context_of(texts, hints, dollar)
-    labelled = label_amounts(rows, context)
-    total = choose_total(labelled)
+    labeled = label_amounts(rows, context)
+    total = choose_total(labeled)
     currency = _currency_of_total(rows, total, context) or context.currency
     if currency != context.currency:
         context = replace(context, currency=currency)
-        labelled = label_amounts(rows, context)
-        total = choose_total(labelled)
+        labeled = label_amounts(rows, context)
+        total = choose_total(labeled)
     dates = find_dates(rows)
     merchant, address = find_header(rows)
-    tip = _field(labelled, LabelKind.TIP)
-    total_amount, tip = apply_handwritten_tip(rows, labelled, total, tip)
+    tip = _field(labeled, LabelKind.TIP)
+    total_amount, tip = apply_handwritten_tip(rows, labeled, total, tip)
     return ReceiptFields(
         merchant=merchant,
         address=address,
         date=choose_date(dates, country_day_first=day_comes_first(currency, hints)),
         total=total_amount,
         currency=currency,
-        subtotal=_field(labelled, LabelKind.SUBTOTAL),
-        tax=_field(labelled, LabelKind.TAX),
-        rounding=_field(labelled, LabelKind.ROUNDING),
-        cash=_field(labelled, LabelKind.CASH),
-        change=_field(labelled, LabelKind.CHANGE),
+        subtotal=_field(labeled, LabelKind.SUBTOTAL),
+        tax=_field(labeled, LabelKind.TAX),
+        rounding=_field(labeled, LabelKind.ROUNDING),
+        cash=_field(labeled, LabelKind.CASH),
+        change=_field(labeled, LabelKind.CHANGE),
         tip=tip,
-        line_amounts=_line_amounts(labelled),
-        several_receipts=holds_several_receipts(rows, labelled, dates),
-        payment=payment_methods(rows, labelled),
+        line_amounts=_line_amounts(labeled),
+        several_receipts=holds_several_receipts(rows, labeled, dates),
+        payment=payment_methods(rows, labeled),
     )
 
 
@@ -106,7 +106,7 @@ def _context_of(texts: Sequence[str], hints: Sequence[CountryHint], dollar: str 
 
 
 def _currency_of_total(
-    rows: Sequence[Row], total: LabelledAmount | None, context: AmountContext
+    rows: Sequence[Row], total: LabeledAmount | None, context: AmountContext
 ) -> str | None:
     """Return the one currency marked in the total's own row."""
     if total is None:
@@ -116,18 +116,18 @@ def _currency_of_total(
     return marks.pop() if len(marks) == 1 else None
 
 
-def _field(labelled: Sequence[LabelledAmount], kind: LabelKind) -> ReadAmount | None:
-    item = last_of_kind(labelled, kind)
+def _field(labeled: Sequence[LabeledAmount], kind: LabelKind) -> ReadAmount | None:
+    item = last_of_kind(labeled, kind)
     return None if item is None else as_read_amount(item)
 
 
-def _line_amounts(labelled: Sequence[LabelledAmount]) -> tuple[ReadAmount, ...]:
-    """Return the rightmost unlabelled amount of each row above the first sum."""
-    sums = [item.row for item in labelled if item.kind in TOTAL_KINDS or item.kind == LabelKind.SUBTOTAL]
+def _line_amounts(labeled: Sequence[LabeledAmount]) -> tuple[ReadAmount, ...]:
+    """Return the rightmost unlabeled amount of each row above the first sum."""
+    sums = [item.row for item in labeled if item.kind in TOTAL_KINDS or item.kind == LabelKind.SUBTOTAL]
     first_sum = min(sums, default=None)
-    cents_are_printed = any(item.found.has_cents for item in labelled)
-    rightmost: dict[int, LabelledAmount] = {}
-    for item in labelled:
+    cents_are_printed = any(item.found.has_cents for item in labeled)
+    rightmost: dict[int, LabeledAmount] = {}
+    for item in labeled:
         above = first_sum is None or item.row < first_sum
         is_price_each = item.label.startswith("@")
         plausible = item.found.has_cents or not cents_are_printed
@@ -139,9 +139,9 @@ def _line_amounts(labelled: Sequence[LabelledAmount]) -> tuple[ReadAmount, ...]:
 _PAGE_OF = re.compile(
     r"\b(?:PAGE|SEITE|PAGINA|HALAMAN|S\.?)\s*:?\s*\d+\s*(?:/|OF|VON|DE)\s*\d+", re.IGNORECASE
 )
-# Between two receipts in a picture there is more room than between the words of one line.
+# Between two receipts in a picture there is more space than between the words of one line.
 GUTTER_HEIGHTS_MIN = 1.5
-# A receipt beside another has this many lines of words of its own; a column of amounts has none.
+# A receipt next to another has this many lines of words of its own; a column of amounts has none.
 WORDED_LINES_MIN = 4
 _WORD = re.compile(r"[^\W\d_]{3}|[\u3400-\u9fff]{2}")
 
@@ -149,7 +149,7 @@ _WORD = re.compile(r"[^\W\d_]{3}|[\u3400-\u9fff]{2}")
 def split_columns(page_text: PageText) -> tuple[PageText, ...]:
     """Return the columns of a page that no line crosses, each with words of its own; empty for one column.
 
-    A column of amounts beside its labels has no words and is no column here.
+    A column of amounts next to its labels has no words and is no column here.
     """
     for page in range(len(page_text.page_sizes)):
         lines = sorted((line for line in page_text.lines if line.page == page), key=lambda line: line.box[0])
@@ -164,10 +164,10 @@ def _gutters(lines: Sequence[TextLine]) -> list[int]:
     """Return at which of the lines, ordered by their left edge, a stretch without any line ends."""
     if not lines:
         return []
-    room = GUTTER_HEIGHTS_MIN * median(line.box[3] - line.box[1] for line in lines)
+    space = GUTTER_HEIGHTS_MIN * median(line.box[3] - line.box[1] for line in lines)
     cuts, right = [], lines[0].box[2]
     for index, line in enumerate(lines):
-        if line.box[0] - right >= room:
+        if line.box[0] - right >= space:
             cuts.append(index)
         right = max(right, line.box[2])
     return cuts
@@ -179,22 +179,22 @@ def _column(page_text: PageText, lines: Sequence[TextLine]) -> PageText:
 
 
 def holds_several_receipts(
-    rows: Sequence[Row], labelled: Sequence[LabelledAmount], dates: Sequence[FoundDate]
+    rows: Sequence[Row], labeled: Sequence[LabeledAmount], dates: Sequence[FoundDate]
 ) -> bool:
     """Report whether the rows are of several receipts: on pages of their own, or one above the other.
 
-    Pages that carry a sum over, or count themselves, are one receipt.
+    Pages that bring a sum forward, or count themselves, are one receipt.
     """
-    if any(item.kind == LabelKind.CARRY for item in labelled) or any(
+    if any(item.kind == LabelKind.CARRY for item in labeled) or any(
         _PAGE_OF.search(row.text) for row in rows
     ):
         return False
-    totals = [item for item in labelled if item.kind in TOTAL_KINDS and not item.in_summary]
-    return _on_several_pages(rows, totals, dates) or _stacked(rows, totals, labelled, dates)
+    totals = [item for item in labeled if item.kind in TOTAL_KINDS and not item.in_summary]
+    return _on_several_pages(rows, totals, dates) or _stacked(rows, totals, labeled, dates)
 
 
 def _on_several_pages(
-    rows: Sequence[Row], totals: Sequence[LabelledAmount], dates: Sequence[FoundDate]
+    rows: Sequence[Row], totals: Sequence[LabeledAmount], dates: Sequence[FoundDate]
 ) -> bool:
     """Report whether two pages each close with a total and differ in total or day."""
     seen: list[tuple[int, frozenset[str]]] = []
@@ -208,8 +208,8 @@ def _on_several_pages(
 
 def _stacked(
     rows: Sequence[Row],
-    totals: Sequence[LabelledAmount],
-    labelled: Sequence[LabelledAmount],
+    totals: Sequence[LabeledAmount],
+    labeled: Sequence[LabeledAmount],
     dates: Sequence[FoundDate],
 ) -> bool:
     """Report whether after a total, on the same page, a head with a date, items and another total follow."""
@@ -222,7 +222,7 @@ def _stacked(
             continue
         items = sum(
             item.found.minor
-            for item in labelled
+            for item in labeled
             if between[0].row < item.row < lower.row and item.kind == LabelKind.OTHER
         )
         if items == lower.found.minor or (items and not before & {date.printed for date in between}):
@@ -253,14 +253,14 @@ _SAYS_HOW = re.compile(
 )
 
 
-def payment_methods(rows: Sequence[Row], labelled: Sequence[LabelledAmount]) -> tuple[str, ...]:
+def payment_methods(rows: Sequence[Row], labeled: Sequence[LabeledAmount]) -> tuple[str, ...]:
     """Return the methods in the order of their print: cash, card, voucher, wallet, cheque, transfer."""
-    totals = [item.row for item in labelled if item.kind in TOTAL_KINDS]
+    totals = [item.row for item in labeled if item.kind in TOTAL_KINDS]
     last_total = max(totals, default=len(rows))
     # Below the total also a label that names no more than its method is a payment.
     paid_rows = {
         item.row
-        for item in labelled
+        for item in labeled
         if item.found.minor != 0
         and (item.kind == LabelKind.CASH or (item.kind == LabelKind.OTHER and item.row > last_total))
     }

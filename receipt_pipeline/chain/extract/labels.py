@@ -1,4 +1,4 @@
-"""Stage extract, labels part: what the words beside an amount say it is."""
+"""What the words next to an amount say it is, in several languages and scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 
 class LabelKind(StrEnum):
-    """What a labelled amount is."""
+    """What a labeled amount is."""
 
     GRAND_TOTAL = "grand_total"
     TOTAL = "total"
@@ -122,8 +122,8 @@ _LONG_WORDS = (
     "AMOUNT",
     "ADJUSTMENT",
 )
-# Real words that stand one letter from a long word.
-_NEIGHBOURS = frozenset({"CHARGE", "SUMMER", "TOTALS", "TENDERER", "CHANCE", "MOUNT", "AMOUNTS"})
+# Real words that are one letter from a long word.
+_NEIGHBORS = frozenset({"CHARGE", "SUMMER", "TOTALS", "TENDERER", "CHANCE", "MOUNT", "AMOUNTS"})
 _LETTER_FOR_DIGIT = str.maketrans("0158", "OISB")
 _SUMMARY_HEAD = re.compile(
     rf"\b(?:{_TAX_WORDS})\b.*\b(?:SUMMARY|ANALYSIS|ANALYSE|DETAILS?|CODE|RATE)\b"
@@ -146,7 +146,7 @@ def fold_label(text: str, *, keep_marks: bool = False) -> str:
 @lru_cache(maxsize=4096)
 def kind_of_label(text: str) -> LabelKind:
     """Return what the words of a label say; OTHER when they say nothing known."""
-    label = " ".join(_mended(word) for word in fold_label(text).split())
+    label = " ".join(_repaired(word) for word in fold_label(text).split())
     for kind, pattern in _KINDS:
         if pattern.search(label):
             return kind
@@ -164,11 +164,11 @@ def names_tax_column(text: str) -> bool:
     return _SUMMARY_HEAD.search(fold_label(text)) is not None
 
 
-def _mended(word: str) -> str:
+def _repaired(word: str) -> str:
     """Undo what a reader does to words: digits for letters, one wrong letter in a long word."""
     if any(character.isalpha() for character in word) and sum(c.isalpha() for c in word) * 2 > len(word):
         word = word.translate(_LETTER_FOR_DIGIT)
-    if len(word) < 5 or word in _NEIGHBOURS or word in _LONG_WORDS:
+    if len(word) < 5 or word in _NEIGHBORS or word in _LONG_WORDS:
         return word
     return next((right for right in _LONG_WORDS if one_letter_apart(word, right)), word)
 
@@ -187,7 +187,7 @@ _CJK_SIGN = r"[\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]"
 _HAS_CJK_SIGN = re.compile(_CJK_SIGN)
 # The signs of money stay where they touch a number; every other one is parted from it.
 _TOUCHING = re.compile(rf"(?<={_CJK_SIGN})(?=[\d¥￥$₩])|(?<=\d)(?![元円원圓])(?={_CJK_SIGN})")
-# What only Japan prints, and what shows that the sign of yen and yuan stands for yuan: yen have no cents.
+# What only Japan prints, and what shows that the sign of yen and yuan means yuan: yen have no cents.
 _JAPANESE = re.compile(r"[\u3040-\u30ff円]")
 _YUAN = re.compile(r"[¥￥]\s?\d[\d,]*\.\d{2}\b|元")
 _TAX_INSIDE = re.compile(r"\(?(?:税込み?|稅込|含[税稅]|[税稅]内|부가세포함)\)?")
@@ -217,7 +217,7 @@ def parted(text: str) -> str:
 
 
 def prints_yuan(texts: Iterable[str]) -> bool:
-    """Report whether ¥ is the sign of the yuan here: it stands before cents, and nothing is Japanese."""
+    """Report whether ¥ is the sign of the yuan here: it is printed before cents, and nothing is Japanese."""
     whole = "\n".join(texts)
     return _YUAN.search(whole) is not None and not _JAPANESE.search(whole)
 

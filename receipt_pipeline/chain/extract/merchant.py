@@ -1,4 +1,4 @@
-"""Stage extract, header part: the name of the shop and its address."""
+"""The name of the shop and its address, as printed and repaired where their form proves it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ADDRESS_END = re.compile(
     r"|\bTABLE\b|\bORDER\b|\bUID\b|\bWELCOME\b|\bSTORE\b|CAREL?[IL1]NE\b|\bHOTLINE\b|\bTAX\b|\bDOC\b|\bPOS\b"
     r"|\bATTN\b|\bCUSTOMER\b|\bDATUM\b|\bTRANSACTION\b|\bSITE ?:"
 )
-_NUMBER_BEHIND_NAME = re.compile(
+_NUMBER_AFTER_NAME = re.compile(
     r"\s*[(\[{]\s*(?:(?:CO|COMPANY|ROC|REG|NO|GST|ID)[ .:]*)*[A-Z]{0,3}\d{3,}[\d\s-]*-?"
     r"\s*[A-Z0-9]?\s*[)\]}]?\s*$"
     r"|\s+\d{5,}\s?-\s?[A-Z0-9]$"
@@ -75,7 +75,7 @@ _ARTICLES = frozenset({"THE", "AND", "OF"})
 class _Line:
     """One row of the head: its text in plain brackets, the same in upper case, its height in pixels.
 
-    `numbered` tells that the row below holds the number of a company and nothing else.
+    `numbered` means that the row below holds the number of a company and nothing else.
     """
 
     text: str
@@ -109,8 +109,8 @@ def _found_header(rows: Sequence[Row]) -> tuple[str | None, str | None]:
 
 
 def without_number(text: str) -> str:
-    """Return the name without the number of a branch before it or of the company behind it."""
-    return _NUMBER_BEHIND_NAME.sub("", re.sub(r"^#\d+\s*", "", text)).strip(" ,;:·*")
+    """Return the name without the number of a branch before it or of the company after it."""
+    return _NUMBER_AFTER_NAME.sub("", re.sub(r"^#\d+\s*", "", text)).strip(" ,;:·*")
 
 
 def _head(rows: Sequence[Row]) -> list[_Line]:
@@ -162,7 +162,7 @@ def _name_score(head: Sequence[_Line], index: int, height: float) -> float:
     score += 1.5 if head[index].numbered else 0.0
     score -= 3.0 if re.search(r"\d", bare) and _STREET.search(fold_label(bare)) else 0.0
     score -= 3.0 if _POSTCODE.search(bare) or upper.endswith(",") else 0.0
-    # A customer's name stands below the title of the document.
+    # A customer's name is below the title of the document.
     score -= 1.5 if any("INVOICE" in line.upper for line in head[1:index]) else 0.0
     return score
 
@@ -213,7 +213,7 @@ def _address(lines: Sequence[_Line]) -> str | None:
         if len(parts) == ADDRESS_ROWS_MAX:
             break
     if len(parts) > 2 and fold_label(parts[0]) in map(fold_label, parts[1:]):
-        # The branch is named after its place, and the place stands in the address as well.
+        # The branch is named after its place, and the place is in the address as well.
         del parts[0]
     return " ".join(parts) if parts else None
 
@@ -241,7 +241,7 @@ def _ends_address(upper: str, *, postcode_seen: bool) -> bool:
 _FORM = r"(?:SDN|BHD|LTD|PTE|ENTERPRISE|TRADING)\b"
 _OPEN_BRACKET = re.compile(rf"\((\w{{1,3}})\s+(?={_FORM})", re.IGNORECASE)
 _MARK_BEFORE_FORM = re.compile(rf"(?<=[A-Z]{{5}})[.:;·-](?=\s+{_FORM})", re.IGNORECASE)
-# What is left of a company's number behind the form of the company.
+# What is left of a company's number after the form of the company.
 _NUMBER_LEFT = re.compile(r"(?<=\bBHD|\bLTD)\.?\s+\S*\d\S*[)\]}]$", re.IGNORECASE)
 _TWO_BRACKETS = re.compile(r"\(\s*\((?=[^()]*\)[^()]*$)")
 # Between the stops of initials a digit is a letter.

@@ -1,4 +1,4 @@
-"""Stage extract, layout part: the lines of a reading grouped into the rows that stand on the paper."""
+"""The text lines of a page grouped into the rows on the paper."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from statistics import median
 
 from receipt_pipeline.chain.values import PageText, TextLine
 
-# Slopes tried for a page that lies slightly askew, in thousandths: vertical drift per horizontal pixel.
+# Slopes tried for a page that is slightly askew, in thousandths: vertical drift per horizontal pixel.
 SLOPES_PER_MILLE = tuple(sorted(range(-60, 61, 5), key=lambda slope: (abs(slope), slope)))
 SAME_ROW_SHARE = 0.5
 OVERLAP_SHARE = 0.4
@@ -26,7 +26,7 @@ class Row:
 
     @property
     def page(self) -> int:
-        """Return the index of the page the row stands on."""
+        """Return the index of the page of the row."""
         return self.cells[0].page
 
     @property
@@ -76,7 +76,7 @@ def _belongs(line: TextLine, row: list[TextLine], middle: float, middles: list[f
     height = min(line.box[3] - line.box[1], *(cell.box[3] - cell.box[1] for cell in row))
     if abs(middle - sum(middles) / len(middles)) > SAME_ROW_SHARE * height:
         return False
-    # Two lines that stand over the same stretch of paper are two rows, however near they are.
+    # Two lines over the same stretch of paper are two rows, however near they are.
     return all(_shared_width(line, cell) <= OVERLAP_SHARE for cell in row)
 
 

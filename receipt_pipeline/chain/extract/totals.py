@@ -1,4 +1,4 @@
-"""Stage extract, totals part: every amount gets its label, and the labels decide which one is the total."""
+"""Every amount gets its label, and the labels decide which one is the total."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _KIND_SCORE = {
 _IN_SUMMARY, _PAID_EXACTLY, _PAID_LESS_CHANGE, _ROUNDED, _ZERO = -4.0, 1.0, 3.0, 2.0, -3.0
 _LATER_ROW = 0.01
 _AGREEMENT = 0.3
-# Labels that also take an amount that is broken or stands beside their row.
+# Labels that also take an amount that is broken or is next to their row.
 _BORROWING = TOTAL_KINDS | {LabelKind.ROUNDING, LabelKind.CASH, LabelKind.CHANGE}
 # Words that close a table of taxes because they belong to the settling of the bill.
-_SETTLING = frozenset({LabelKind.GRAND_TOTAL, LabelKind.CASH, LabelKind.CHANGE, LabelKind.ROUNDING})
+_CLOSING = frozenset({LabelKind.GRAND_TOTAL, LabelKind.CASH, LabelKind.CHANGE, LabelKind.ROUNDING})
 _BROKEN_CENTS = re.compile(r"(?<![\d.,-])(\d+)(?: ?[.,-] ?| )(\d{2})(?=\s*$)")
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledAmount:
+class LabeledAmount:
     """One amount with what its label says; `row` counts rows of the receipt, `confidence` is the reader's."""
 
     kind: LabelKind
@@ -61,13 +61,13 @@ def label_amounts(
     *,
     normalized: Callable[[str], str] = normalized_row,
     opens_summary: Callable[[str], bool] = opens_tax_summary,
-) -> list[LabelledAmount]:
+) -> list[LabeledAmount]:
     """Give every amount of the receipt its label: the words left of it, or of the row it belongs to.
 
     `normalized` repairs a row's text before amounts are searched in it, `opens_summary` decides which rows
     without amounts begin a table of taxes.
     """
-    labelled: list[LabelledAmount] = []
+    labeled: list[LabeledAmount] = []
     summary = _SummaryTable(opens_summary)
     pen_line = False
     for index, row in enumerate(rows):
@@ -78,12 +78,10 @@ def label_amounts(
         # Below an open tip line a sum without an amount is a line for the pen as well.
         pen_line = pen_line or (label == LabelKind.TIP and not amounts)
         if not amounts and not pen_line and label in _BORROWING:
-            amounts = _amounts_beside(rows, index, text, context, whole=label in TOTAL_KINDS)
+            amounts = _adjacent_amounts(rows, index, text, context, whole=label in TOTAL_KINDS)
         for kind, words, found in _labels_of(text, amounts):
-            labelled.append(
-                LabelledAmount(kind, found, index, _confidence(row, found), summary.inside, words)
-            )
-    return labelled
+            labeled.append(LabeledAmount(kind, found, index, _confidence(row, found), summary.inside, words))
+    return labeled
 
 
 class _SummaryTable:
@@ -98,38 +96,38 @@ class _SummaryTable:
         """Take the next row into account."""
         if amounts == 0 and self._opens_summary(text):
             self.inside, self._rows_seen = True, 0
-        elif self.inside and (label in _SETTLING or (amounts == 0 and self._rows_seen > 0)):
+        elif self.inside and (label in _CLOSING or (amounts == 0 and self._rows_seen > 0)):
             self.inside = False
         elif self.inside:
             self._rows_seen += amounts > 0
 
 
-def choose_total(labelled: Sequence[LabelledAmount]) -> LabelledAmount | None:
-    """Choose the total among the amounts labelled so, by label and by what was paid and rounded.
+def choose_total(labeled: Sequence[LabeledAmount]) -> LabeledAmount | None:
+    """Choose the total among the amounts labeled so, by label and by what was paid and rounded.
 
-    Cash, change, subtotals and carried sums are never candidates.
+    Cash, change, subtotals and sums brought forward are never candidates.
     """
-    doubted = [_doubted_without_cents(item, labelled) for item in labelled if _can_be_total(item)]
-    candidates = [_with_lost_mark(item, labelled) for item in doubted]
+    doubted = [_doubted_without_cents(item, labeled) for item in labeled if _can_be_total(item)]
+    candidates = [_with_lost_mark(item, labeled) for item in doubted]
     if all(item.in_summary for item in candidates):
-        return _paid_amount(labelled)
-    scores = [_score(item, candidates, labelled) for item in candidates]
+        return _paid_amount(labeled)
+    scores = [_score(item, candidates, labeled) for item in candidates]
     best = max(range(len(candidates)), key=lambda index: (scores[index], candidates[index].row))
     return candidates[best]
 
 
-def last_of_kind(labelled: Sequence[LabelledAmount], kind: LabelKind) -> LabelledAmount | None:
+def last_of_kind(labeled: Sequence[LabeledAmount], kind: LabelKind) -> LabeledAmount | None:
     """Return the last amount of a kind outside of tax tables; a rounding is always a small one."""
     fitting = [
         item
-        for item in labelled
+        for item in labeled
         if item.kind == kind and not item.in_summary and (kind != LabelKind.ROUNDING or _is_small(item.found))
     ]
     return fitting[-1] if fitting else None
 
 
-def as_read_amount(item: LabelledAmount) -> ReadAmount:
-    """Return the labelled amount as a field."""
+def as_read_amount(item: LabeledAmount) -> ReadAmount:
+    """Return the labeled amount as a field."""
     found = item.found
     return ReadAmount(found.printed, found.minor, found.currency, found.ambiguous, round(item.confidence, 4))
 
@@ -142,16 +140,16 @@ def _is_small(found: FoundAmount) -> bool:
     return abs(found.minor) < int(10 ** minor_digits(found.currency))
 
 
-def _can_be_total(item: LabelledAmount) -> bool:
+def _can_be_total(item: LabeledAmount) -> bool:
     return item.kind in TOTAL_KINDS or (item.kind == LabelKind.ROUNDING and not _is_small(item.found))
 
 
 def _score(
-    item: LabelledAmount, candidates: Sequence[LabelledAmount], labelled: Sequence[LabelledAmount]
+    item: LabeledAmount, candidates: Sequence[LabeledAmount], labeled: Sequence[LabeledAmount]
 ) -> float:
     minor = item.found.minor
-    cash = {abs(other.found.minor) for other in labelled if other.kind == LabelKind.CASH}
-    change = {abs(other.found.minor) for other in labelled if other.kind == LabelKind.CHANGE}
+    cash = {abs(other.found.minor) for other in labeled if other.kind == LabelKind.CASH}
+    change = {abs(other.found.minor) for other in labeled if other.kind == LabelKind.CHANGE}
     score = _KIND_SCORE[item.kind] + item.row * _LATER_ROW
     score += _IN_SUMMARY if item.in_summary else 0.0
     score += _ZERO if minor == 0 else 0.0
@@ -161,43 +159,43 @@ def _score(
     elif abs(minor) in cash:
         score += _PAID_EXACTLY
     roundings = {
-        other.found.minor for other in labelled if other.kind == LabelKind.ROUNDING and other.found.minor
+        other.found.minor for other in labeled if other.kind == LabelKind.ROUNDING and other.found.minor
     }
     if any(minor - by == other.found.minor for by in roundings for other in candidates):
         score += _ROUNDED
     return score
 
 
-def _with_lost_mark(item: LabelledAmount, labelled: Sequence[LabelledAmount]) -> LabelledAmount:
+def _with_lost_mark(item: LabeledAmount, labeled: Sequence[LabeledAmount]) -> LabeledAmount:
     """Give a total without its decimal mark ("600") the reading that another amount shows ("6.00")."""
     found = item.found
     if found.has_cents or not found.ambiguous or found.minor == 0:
         return item
     digits = re.sub(r"\D", "", found.printed)
-    for other in labelled:
+    for other in labeled:
         if other.found.has_cents and re.sub(r"\D", "", other.found.printed) == digits:
             return replace(item, found=other.found)
     return item
 
 
-def _doubted_without_cents(item: LabelledAmount, labelled: Sequence[LabelledAmount]) -> LabelledAmount:
+def _doubted_without_cents(item: LabeledAmount, labeled: Sequence[LabeledAmount]) -> LabeledAmount:
     """Doubt a total of whole units among amounts with cents: its decimal mark may be lost ("RM2210")."""
     found = item.found
     if found.has_cents or abs(found.minor) < LOST_MARK_MINOR_MIN or found.currency in PRINTED_WHOLE:
         return item
-    if not any(other.found.has_cents for other in labelled):
+    if not any(other.found.has_cents for other in labeled):
         return item
     return replace(item, found=replace(found, ambiguous=True))
 
 
-def _paid_amount(labelled: Sequence[LabelledAmount]) -> LabelledAmount | None:
+def _paid_amount(labeled: Sequence[LabeledAmount]) -> LabeledAmount | None:
     """Return the printed amount that equals cash less change, where no label names a total."""
-    cash = [item for item in labelled if item.kind == LabelKind.CASH]
-    change = [item for item in labelled if item.kind == LabelKind.CHANGE]
+    cash = [item for item in labeled if item.kind == LabelKind.CASH]
+    change = [item for item in labeled if item.kind == LabelKind.CHANGE]
     paid = {abs(given.found.minor) - abs(back.found.minor) for given in cash for back in change}
     fitting = [
         item
-        for item in labelled
+        for item in labeled
         if item.found.minor in paid and item.kind in (LabelKind.OTHER, LabelKind.SUBTOTAL, LabelKind.TAX)
     ]
     return fitting[-1] if fitting else None
@@ -210,10 +208,10 @@ def _labels_of(text: str, amounts: Sequence[FoundAmount]) -> Iterator[tuple[Labe
         own = text[begin : found.start]
         if re.search(r"[^\W\d_]{2}|%", own) or position == 0:
             words, kind = own.strip(), kind_of(own)
-        # A label may also stand behind the only amount: "12.50 TOTAL".
+        # A label may also follow the only amount: "12.50 TOTAL".
         if kind == LabelKind.OTHER and len(amounts) == 1:
-            behind = kind_of(text[found.end :])
-            kind = behind if behind in TOTAL_KINDS else kind
+            trailing = kind_of(text[found.end :])
+            kind = trailing if trailing in TOTAL_KINDS else kind
         yield kind, words, found
         begin = found.end
 
@@ -222,12 +220,12 @@ def _words(text: str, amounts: Sequence[FoundAmount]) -> str:
     return text[: amounts[0].start] if amounts else text
 
 
-def _amounts_beside(
+def _adjacent_amounts(
     rows: Sequence[Row], index: int, text: str, context: AmountContext, *, whole: bool
 ) -> list[FoundAmount]:
-    """Return the amount of a labelled row that shows none: broken or whole in it, or alone beside it."""
-    mended = _BROKEN_CENTS.sub(r"\1.\2", text)
-    broken = [found for found in find_amounts(mended, context) if _is_money(found)]
+    """Return the amount of a labeled row that shows none: broken or whole in it, or alone next to it."""
+    repaired = _BROKEN_CENTS.sub(r"\1.\2", text)
+    broken = [found for found in find_amounts(repaired, context) if _is_money(found)]
     if broken:
         return [replace(broken[-1], start=min(broken[-1].start, len(text)), end=len(text))]
     for near in (index + 1, index - 1):
@@ -249,11 +247,11 @@ def _confidence(row: Row, found: FoundAmount) -> float:
 
 def apply_handwritten_tip(
     rows: Sequence[Row],
-    labelled: Sequence[LabelledAmount],
-    total: LabelledAmount | None,
+    labeled: Sequence[LabeledAmount],
+    total: LabeledAmount | None,
     tip: ReadAmount | None,
 ) -> tuple[ReadAmount | None, ReadAmount | None]:
-    """Return total and tip after what stands, or may stand, on a tip line below the total.
+    """Return total and tip after what is, or may be, on a tip line below the total.
 
     Where two amounts below fit as tip and new sum, they are taken; they came from a pen, so the total
     stays ambiguous. An open tip line alone also makes the printed total ambiguous.
@@ -267,13 +265,13 @@ def apply_handwritten_tip(
             for index, row in enumerate(rows)
             if index > total.row
             and kind_of_label(row.text) == LabelKind.TIP
-            and not any(item.row == index for item in labelled)
+            and not any(item.row == index for item in labeled)
         ),
         None,
     )
     if open_line is None:
         return read, tip
-    below = [item for item in labelled if item.row > total.row and item.kind == LabelKind.OTHER]
+    below = [item for item in labeled if item.row > total.row and item.kind == LabelKind.OTHER]
     for extra in below:
         for closing in below:
             if extra is not closing and total.found.minor + extra.found.minor == closing.found.minor:

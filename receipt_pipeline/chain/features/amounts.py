@@ -1,4 +1,4 @@
-"""The money amounts of a receipt: every printed amount with its row and what its label calls it."""
+"""Every printed amount of a receipt, with its row and what its label calls it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from receipt_pipeline.chain.extract.amounts import AmountContext, decimal_mark_of, normalized_digits
 from receipt_pipeline.chain.extract.labels import LabelKind, fold_label, kind_of_label, names_tax_column
 from receipt_pipeline.chain.extract.rows import Row, build_rows
-from receipt_pipeline.chain.extract.totals import TOTAL_KINDS, LabelledAmount, label_amounts
+from receipt_pipeline.chain.extract.totals import TOTAL_KINDS, LabeledAmount, label_amounts
 from receipt_pipeline.chain.values import PageText, ReceiptFields, TextLine
 from receipt_pipeline.core.money import minor_digits
 
@@ -31,11 +31,11 @@ DECIMALS = re.compile(r"\d[.,]\d\d")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One printed amount in minor units, with its row, label and the line it stands on.
+    """One printed amount in minor units, with its row, label and its text line.
 
-    `in_summary` tells that it stands in a table of taxes. `exact` tells that its decimals are
-    printed, or that its currency has none; `marked_whole` that a mark stands beside a bare number.
-    `borrowed` tells that it stands alone in the row next to its label.
+    `in_summary` means that it is in a table of taxes. `exact` means that its decimals are
+    printed, or that its currency has none; `marked_whole` that a mark is next to a bare number.
+    `borrowed` means that it is alone in the row next to its label.
     """
 
     minor: int
@@ -71,10 +71,10 @@ class PrintedAmounts:
 
     @property
     def first_sum_row(self) -> int:
-        """Return the first row that is labelled as a subtotal or total; the number of rows without one."""
+        """Return the first row that is labeled as a subtotal or total; the number of rows without one."""
         wanted = TOTAL_KINDS | {LabelKind.SUBTOTAL}
-        labelled = [entry.row for entry in self.entries if entry.kind in wanted]
-        return min(labelled, default=len(self.rows))
+        labeled = [entry.row for entry in self.entries if entry.kind in wanted]
+        return min(labeled, default=len(self.rows))
 
     @property
     def tail(self) -> list[int]:
@@ -83,14 +83,14 @@ class PrintedAmounts:
 
     @property
     def loose(self) -> bool:
-        """Report whether several labels of sums stand without an amount, so that others are unlabelled."""
+        """Report whether several labels of sums have no amount, so that others are unlabeled."""
         with_amount = {entry.row for entry in self.entries}
         bare = [row for at, row in enumerate(self.rows) if at not in with_amount]
         named = (kind_of_label(row) for row in bare if not HEADING.search(row))
         return sum(kind in LOOSE_KINDS for kind in named) >= LOOSE_LABELS
 
     def names(self, kind: LabelKind) -> bool:
-        """Report whether any row or amount is labelled so, with an amount beside it or not."""
+        """Report whether any row or amount is labeled so, with an amount next to it or not."""
         return any(entry.kind == kind for entry in self.entries) or any(
             kind_of_label(row) == kind for row in self.rows
         )
@@ -106,15 +106,15 @@ def collect_amounts(page_text: PageText, fields: ReceiptFields) -> PrintedAmount
     texts = [row.text for row in rows]
     context = AmountContext(decimal_mark_of(texts), fields.currency, None)
     # The risk model was fitted to amounts that are found this way.
-    labelled = label_amounts(rows, context, normalized=normalized_digits, opens_summary=names_tax_column)
-    entries = [_entry(item, rows[item.row]) for item in labelled]
+    labeled = label_amounts(rows, context, normalized=normalized_digits, opens_summary=names_tax_column)
+    entries = [_entry(item, rows[item.row]) for item in labeled]
     amounts = PrintedAmounts(
         _without_lenders(entries), tuple(fold_label(text, keep_marks=True) for text in texts)
     )
     return _with_columns_joined(amounts)
 
 
-def _entry(item: LabelledAmount, row: Row) -> Entry:
+def _entry(item: LabeledAmount, row: Row) -> Entry:
     found = item.found
     line = next((cell for cell in row.cells if found.printed in cell.text), None)
     return Entry(
@@ -131,7 +131,7 @@ def _entry(item: LabelledAmount, row: Row) -> Entry:
 
 
 def _without_lenders(entries: list[Entry]) -> tuple[Entry, ...]:
-    """Keep one entry of each amount that a label borrowed from a row beside its own.
+    """Keep one entry of each amount that a label borrowed from a row next to its own.
 
     From the row below, the label's entry stays; from the row above, the row's own, because an
     amount above a label mostly closes the block before.
@@ -147,7 +147,7 @@ def _without_lenders(entries: list[Entry]) -> tuple[Entry, ...]:
 
 
 def _with_columns_joined(amounts: PrintedAmounts) -> PrintedAmounts:
-    """Give the amounts of an unlabelled block the labels of the block before it, in order."""
+    """Give the amounts of an unlabeled block the labels of the block before it, in order."""
     joined: dict[int, LabelKind] = {}
     entries = list(amounts.entries)
     for labels, places in _column_blocks(amounts.rows, entries):
@@ -204,9 +204,9 @@ _EXCHANGED = str.maketrans(".,", ",.")
 class PrintedNumber:
     """One printed number.
 
-    `row` and `at` (characters) tell where it stands. `value_e4` is its value in ten-thousandths, with
+    `row` and `at` (characters) say where it is. `value_e4` is its value in ten-thousandths, with
     its sign; `decimals` how many are printed, 0 also where a unit of measure follows. `pieces_e3` is the
-    quantity that it may be, in thousandths, or 0. `closes` tells that nothing but a code or mark follows
+    quantity that it may be, in thousandths, or 0. `closes` means that nothing but a code or mark follows
     in its row, `wordless` that the row has no words.
     """
 
@@ -262,14 +262,14 @@ def _numbers_of(row: str, number: int) -> Iterator[PrintedNumber]:
 
 
 def _is_minus(row: str, match: re.Match[str]) -> bool:
-    """Tell a minus or a pair of brackets from a hyphen within a word."""
+    """Distinguish a minus or a pair of brackets from a hyphen within a word."""
     before = row[match.start() - 1] if match.start() else " "
     enclosed = match["before"] == "(" and row[match.end() : match.end() + 1] == ")"
     return bool(match["before"] or match["inner"]) and (before in " :" or enclosed)
 
 
 def _may_be_pieces(row: str, match: re.Match[str]) -> bool:
-    """Report whether a number may be how many were sold: small and whole, standing free, or a weight."""
+    """Report whether a number may be how many were sold: small and whole, by itself, or a weight."""
     decimals = match["decimals"] or ""
     if len(decimals) == WEIGHT_DECIMALS:
         return True

@@ -1,4 +1,4 @@
-"""Dates that a genuine receipt keeps: possible, at one with each other, its weekday and its tax."""
+"""Dates, weekdays, times and bill numbers that agree on a genuine receipt."""
 
 from __future__ import annotations
 
@@ -270,12 +270,12 @@ def _days_in(number: str) -> Iterator[date]:
 
 
 def _weekday_contradicts(texts: Sequence[str], sale: date) -> bool:
-    """Report whether the one weekday beside a time or date is not that of the sale."""
+    """Report whether the one weekday next to a time or date is not that of the sale."""
     near = [text for text in texts if re.search(r"\d[:/.-]\d", text) and not HOURS.search(text)]
     named = {match[1] for text in near for match in WEEKDAY.finditer(text)}
     return len(named) == 1 and named != {WEEKDAYS[sale.weekday()]}
 
 
 def is_sold_at_night(texts: Sequence[str]) -> bool:
-    """Report whether a printed time of day lies between midnight and six; texts in capitals."""
+    """Report whether a printed time of day is between midnight and six; texts in capitals."""
     return any(minute < NIGHT_ENDS_MINUTE for minute in _minutes(texts))

@@ -1,8 +1,4 @@
-"""Stage features of `chain-v4`: what was sold, as quantity times price, and as lines that add up.
-
-A receipt prints its goods in rows, stacked, or column by column, each with one amount or with price and
-amount. Amounts that are known to be prices are left out; what remains must add up to an amount after.
-"""
+"""What was sold: quantities times prices, and lines that add up to a printed sum."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ END_WORDS = re.compile(
     r"\bSUB ?-?TOTAL|\bTOTAL\b|^TL\b|GROSS (?:AMT|AMOUNT)|ROUND|TENDER|\bCHANGE\b|^CASH\b|SERV\. CHARGE"
     r"|\bDUE\b|PAYMENT"
 )
-# A label of the sums has its amount within so many rows, or further labels beside it.
+# A label of the sums has its amount within this many rows, or further labels next to it.
 LABEL_ROWS_MAX = 4
 LABELS_TOGETHER = 3
 # One line left out of a sum is a line that was altered; more are a form that is not understood.
@@ -67,7 +63,7 @@ class Goods:
 
     @property
     def has_invalid_line(self) -> bool:
-        """Report whether one or two amounts stand out of goods that add up without them."""
+        """Report whether one or two amounts are left over by goods that add up without them."""
         return 0 < self.lines_invalid <= LINES_INVALID_MAX
 
 
@@ -130,7 +126,7 @@ def _ways(roles: Roles, rows: Sequence[str]) -> Iterator[list[int]]:
     """Yield the selections of amounts that a receipt may add up, the likeliest first.
 
     Lines without their prices; those with a tax code; those without discounts; those in rows of their own,
-    or beside words; all; the last of each row; every second or third, as columns read across give.
+    or next to words; all; the last of each row; every second or third, as columns read across give.
     """
     amounts, every = roles.amounts, list(range(len(roles.amounts)))
     yield roles.lines
@@ -172,13 +168,13 @@ def _names_a_sum(row: str) -> bool:
     return named is not None or kind_of_label(re.sub(r"[-\d.,]+", " ", row)) in END_KINDS
 
 
-# Quantity, price and amount of one good stand within so many rows.
+# Quantity, price and amount of one good are within this many rows.
 NEAR_ROWS = 8
 # A page full of figures must not take minutes.
 NEAR_MAX = 40
 # A price that is printed once more as the amount of a single piece, and a discount that takes it all off.
 REPEATED_ROWS, CANCELLED_ROWS = 3, 6
-# The product of so many pieces is off by half a minor unit each where its price was rounded.
+# From this many pieces on, the product is off by half a minor unit each where its price was rounded.
 ROUNDED_FROM = 8
 QUANTITY_BEFORE = re.compile(r"\s*\d{1,2} ?(?:X|\*|PCS?|UNIT|NOS?)")
 QUANTITIES_INVALID = range(2, 31)
@@ -224,7 +220,7 @@ class Roles:
 
 
 def roles_of(numbers: Sequence[PrintedNumber], rows: Sequence[str]) -> Roles:
-    """Tell prices from amounts among the numbers of the goods; rows are those of the whole receipt."""
+    """Distinguish prices from amounts among the numbers of the goods; rows are those of the whole receipt."""
     amounts = (one for one in numbers if one.is_amount and one.closes)
     roles = Roles(tuple(one for one in amounts if not QUOTED.search(rows[one.row][: one.at + 1].rstrip())))
     for mark in MARKING:
@@ -286,14 +282,14 @@ def near(amount: PrintedNumber, numbers: Sequence[PrintedNumber]) -> list[Printe
 
 
 def _apart(amount: PrintedNumber, price: PrintedNumber, pieces: PrintedNumber) -> int:
-    """Return how far the three are apart in rows; those that stand after their amount count as further."""
+    """Return how far the three are apart in rows; those that follow their amount count as further."""
     place = (amount.row, amount.at)
     after = 3 * ((price.row, price.at) > place) + ((pieces.row, pieces.at) > place)
     return abs(price.row - amount.row) + abs(pieces.row - amount.row) + after
 
 
 def _mark_unsold(roles: Roles, numbers: Sequence[PrintedNumber], rows: Sequence[str]) -> None:
-    """Take an amount as a price where no pieces and then an amount of zero stand right below."""
+    """Take an amount as a price where no pieces and then an amount of zero are printed right below."""
     for at, price in enumerate(roles.amounts):
         after = roles.amounts[at + 1].row if at + 1 < len(roles.amounts) else price.row + NEAR_ROWS
         zeros = [
@@ -360,7 +356,7 @@ def _mark_repeated(roles: Roles, numbers: Sequence[PrintedNumber], rows: Sequenc
 def _is_quantity_contradicted(
     numbers: Sequence[PrintedNumber], rows: Sequence[str], price: PrintedNumber, amount: PrintedNumber
 ) -> bool:
-    """Report whether several pieces stand right before a price that is also the amount of the line."""
+    """Report whether several pieces are printed right before a price that is also the amount of the line."""
     if not (price.wordless and amount.wordless):
         return False
     before = [
@@ -376,7 +372,7 @@ def _is_quantity_contradicted(
 
 
 def _mark_named(roles: Roles, numbers: Sequence[PrintedNumber], rows: Sequence[str]) -> None:
-    """Take an amount that ends a name as a price where the same price stands right below."""
+    """Take an amount that ends a name as a price where the same price is right below."""
     for at, amount in enumerate(roles.amounts[:-1]):
         after = roles.amounts[at + 1]
         below = after.value_e4 == amount.value_e4 and after.row - amount.row <= REPEATED_ROWS
@@ -385,7 +381,7 @@ def _mark_named(roles: Roles, numbers: Sequence[PrintedNumber], rows: Sequence[s
 
 
 def _mark_quoted(roles: Roles, numbers: Sequence[PrintedNumber], rows: Sequence[str]) -> None:
-    """Take an amount as proven where a price that closes no row stands right before it."""
+    """Take an amount as proven where a price that closes no row is right before it."""
     own = {id(amount) for amount in roles.amounts}
     for at, amount in enumerate(roles.amounts):
         if roles.open(at) and any(

@@ -1,4 +1,4 @@
-"""Picture evidence: figures that are copies, grounds unlike the others, amounts off their row."""
+"""Figures that are copies of another: what a pasted digit leaves in the pixels."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def change_given(amounts: PrintedAmounts, totals: Sequence[int]) -> Proof:
 def goods_reach_total(amounts: PrintedAmounts, totals: Sequence[int]) -> Proof:
     """Check whether some of the amounts above the first print of the total make it, with tax or without.
 
-    A sum printed without a label is no part of the goods, so whatever stands from the first print of
+    A sum printed without a label is no part of the goods, so whatever is printed from the first print of
     the total on is left out. What a long receipt can reach proves nothing, and is not checked.
     """
     if not totals:
@@ -141,7 +141,7 @@ def _priced_goods(amounts: PrintedAmounts) -> Iterator[tuple[list[int], int, lis
 def _stacked_goods(
     amounts: PrintedAmounts, by_row: dict[int, list[Entry]]
 ) -> Iterator[tuple[list[int], int, list[int]]]:
-    """Yield goods whose quantity, price and amounts stand in rows right below each other."""
+    """Yield goods whose quantity, price and amounts are in rows right below each other."""
     for row, entries in by_row.items():
         above = amounts.rows[row - 1].strip() if row > 0 else ""
         after = [by_row[below][0].minor for below in _unbroken(row + 1, by_row)]
@@ -188,7 +188,7 @@ RATES_PERCENT_ALL = frozenset(range(1, 31))
 # Malaysia's goods and services tax was six per cent all its life, and often only named.
 GST = re.compile(r"\bGST\b")
 GST_PERCENT = 6
-# What else stands after the goods: points, balances, savings, litres; no part of the sale's money.
+# What else is printed after the goods: points, balances, savings, litres; no part of the sale's money.
 NOT_OF_SALE = re.compile(r"POINT|BALANCE|\bBAL\b|MISSED|SAVING|SAVED|GOODS SOLD|LITRE|\bKG\b|AVERAGE|MEMBER")
 NOT_OF_SALE_ABOVE = re.compile(r"POINT|SAVING|BALANCE|AVERAGE")
 # Smaller amounts are roundings, which nothing need explain.
@@ -221,7 +221,7 @@ def unexplained_after_goods(goods: Goods) -> set[int]:
 
 
 def rates_of(rows: Iterable[str]) -> frozenset[int]:
-    """Return the whole percentages that the receipt prints, and the one that GST stands for."""
+    """Return the whole percentages that the receipt prints, and the one that GST means."""
     printed: set[int] = set()
     for row in rows:
         printed |= {int(percent or at) for percent, at in RATE_OR_AT.findall(row)}

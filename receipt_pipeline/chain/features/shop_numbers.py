@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 # Malaysian company register: seven digits, led by zeros, and the letter that their weighted sum gives.
 # The eleventh letter, P, was seen once and with another sum than the one left for it, so it proves nothing.
@@ -14,54 +16,16 @@ REGISTER_LETTERS = {1: "K", 2: "M", 3: "U", 4: "H", 5: "V", 6: "T", 7: "D", 8: "
 REGISTER_SUM_UNPROVEN = 0
 
 POSTCODE = re.compile(r"(?<![\d.,/-])(\d{5})(?![\d.,/-]|-)(?=[ ,]*[A-Z])")
-# First and last postcodes of each state (Pos Malaysia), several stretches where a state has them.
-POSTCODES: dict[str, tuple[tuple[int, int], ...]] = {
-    "PERLIS": ((1000, 2999),),
-    "KEDAH": ((5000, 9999), (14290, 14390), (34950, 34950)),
-    "PENANG": ((10000, 14999),),
-    "KELANTAN": ((15000, 18999),),
-    "TERENGGANU": ((20000, 24999),),
-    "PAHANG": ((25000, 28999), (39000, 39200), (49000, 49000), (69000, 69000)),
-    "PERAK": ((30000, 36999),),
-    "SELANGOR": ((40000, 48999), (63000, 64999), (68000, 68199)),
-    "KUALA LUMPUR": ((50000, 60999),),
-    "PUTRAJAYA": ((62000, 62999),),
-    "NEGERI SEMBILAN": ((70000, 73999),),
-    "MELAKA": ((75000, 78999),),
-    "JOHOR": ((79000, 86999),),
-    "SABAH": ((88000, 91999),),
-    "SARAWAK": ((93000, 98999),),
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+POSTCODES: dict[str, list[tuple[int, int]]] = {
+    state: [(low, high) for low, high in stretches] for state, stretches in _TABLES["postcodes"].items()
 }
-STATE_NAMES = {
-    "PULAU PINANG": "PENANG",
-    "JOHORE": "JOHOR",
-    "MALACCA": "MELAKA",
-    "N. SEMBILAN": "NEGERI SEMBILAN",
-    "N.SEMBILAN": "NEGERI SEMBILAN",
-    "WILAYAH PERSEKUTUAN": "KUALA LUMPUR",
-    **{name: name for name in POSTCODES},
-}
-# Area codes of the fixed network by state; mobile and toll-free numbers say nothing of a place.
-AREA_CODES: dict[str, frozenset[str]] = {
-    "PERLIS": frozenset({"04"}),
-    "KEDAH": frozenset({"04"}),
-    "PENANG": frozenset({"04"}),
-    "KELANTAN": frozenset({"09"}),
-    "TERENGGANU": frozenset({"09"}),
-    "PAHANG": frozenset({"09", "03", "05"}),
-    "PERAK": frozenset({"05"}),
-    "SELANGOR": frozenset({"03"}),
-    "KUALA LUMPUR": frozenset({"03"}),
-    "PUTRAJAYA": frozenset({"03"}),
-    "NEGERI SEMBILAN": frozenset({"06"}),
-    "MELAKA": frozenset({"06"}),
-    "JOHOR": frozenset({"07", "06"}),
-}
+STATE_NAMES: dict[str, str] = {**_TABLES["other_names"], **{name: name for name in POSTCODES}}
+AREA_CODES = {state: frozenset(codes) for state, codes in _TABLES["area_codes"].items()}
 GST_NUMBER = re.compile(r"\bGST\D{0,14}?(00\d{2} ?\d{4} ?\d{4})(?!\d)")
 GST_NUMBER_STEP = 4096
 TELEPHONE = re.compile(r"(?:TEL|PHONE|FAX|HP|H/P|CONTACT)\D{0,12}((?:\+?6)?0\d[\d -]{6,12}\d)(?!\d)")
 BARCODE = re.compile(r"(?<!\d)(955\d{10}|[4-8]9\d{11})(?!\d)")
-BARCODE_DIGITS = 13
 
 
 @dataclass(frozen=True, slots=True)

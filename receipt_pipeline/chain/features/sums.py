@@ -31,7 +31,7 @@ RATES_PERCENT = range(1, 31)
 
 GOODS_KINDS = frozenset({LabelKind.OTHER, LabelKind.COUNT, LabelKind.DISCOUNT, LabelKind.SERVICE})
 REACH_MINOR_MAX = 10_000_000
-# Rates of taxes stand in tables of taxes like amounts: `SR 6.00`.
+# Rates of taxes appear in tables of taxes like amounts: `SR 6.00`.
 TAX_PERCENT = frozenset({5, 6, 7, 8, 9, 10, 19})
 PIECES = range(2, 13)
 REACHED_MAX = 5_000
@@ -56,9 +56,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """Lines of the form quantity x price: how many have their product printed, how many have not."""
+    """Lines of the form quantity x price, their pieces together, and how many have no product printed."""
 
-    held: int
     failed: int
     quantity: int
     lines: int
@@ -69,24 +68,22 @@ def read_products(amounts: PrintedAmounts) -> Products:
 
     Anywhere, because a scan read column by column has it far from its line.
     """
-    held = failed = quantity = lines = 0
+    failed = quantity = lines = 0
     printed = set(amounts.pool)
     for row in amounts.rows:
         for match in (*QUANTITY_TIMES_PRICE.finditer(row), *PRICE_TIMES_QUANTITY.finditer(row)):
             count = int(match["qty"])
             price = float(match["price"].replace(",", "."))
             lines, quantity = lines + 1, quantity + count
-            if any(abs(round(count * price * 100) - minor) <= 1 for minor in printed):
-                held += 1
-            elif printed:
-                failed += 1
-    return Products(held=held, failed=failed, quantity=quantity, lines=lines)
+            product_minor = round(count * price * 100)
+            failed += bool(printed) and all(abs(product_minor - minor) > 1 for minor in printed)
+    return Products(failed=failed, quantity=quantity, lines=lines)
 
 
 def find_totals(amounts: PrintedAmounts, fields: ReceiptFields) -> list[int]:
     """Return the distinct totals that are printed, the extracted one first.
 
-    Without any label the amounts that are printed at least twice after the goods stand in.
+    Without any label the amounts that are printed at least twice after the goods are taken.
     """
     found = [] if fields.total is None or fields.total.minor == 0 else [fields.total.minor]
     found += [minor for minor in amounts.minors(*TOTAL_KINDS) if minor > 0]
@@ -129,7 +126,7 @@ def check_subtotal(amounts: PrintedAmounts, totals: list[int]) -> Check:
     added = signed_sums(
         {*amounts.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)}
     )
-    # A second part of the sale, such as its untaxed goods, may stand among the sums.
+    # A second part of the sale, such as its untaxed goods, may be among the sums.
     others = {0, *(minor for minor in amounts.tail if minor > 0)}
     gaps = [
         abs(part + extra + other - total)
@@ -140,7 +137,7 @@ def check_subtotal(amounts: PrintedAmounts, totals: list[int]) -> Check:
 
 
 def check_items(amounts: PrintedAmounts, totals: list[int]) -> Check:
-    """Check that the goods make the subtotal or a total, however prices and amounts stand in a row."""
+    """Check that the goods make the subtotal or a total, however prices and amounts are placed in a row."""
     # The heading of the goods may name a tax, so a table of taxes only counts after the goods.
     goods = [
         entry
@@ -162,14 +159,14 @@ def check_items(amounts: PrintedAmounts, totals: list[int]) -> Check:
     if _unlabelled_subtotal_holds(last_of_row, totals, amounts.minors(LabelKind.ROUNDING)):
         return Check("items", checked=True, held=True)
     check = _check("items", gaps, slack=ROUNDING_SLACK_MINOR)
-    # Where sums stand unlabelled among the goods, a sum that is not found proves nothing.
+    # Where sums are unlabeled among the goods, a sum that is not found proves nothing.
     return _unchecked("items") if amounts.loose and check.failed else check
 
 
 def goods_unreachable(amounts: PrintedAmounts, totals: list[int]) -> bool:
     """Report whether no selection of the amounts before the first sum makes a subtotal or total.
 
-    A selection leaves room for prices, quantities and discounts in any layout, so a genuine receipt
+    A selection allows for prices, quantities and discounts in any layout, so a genuine receipt
     hardly ever fails; a long one hardly ever can.
     """
     goods = [
@@ -200,7 +197,7 @@ def goods_unreachable(amounts: PrintedAmounts, totals: list[int]) -> bool:
 def _unlabelled_subtotal_holds(values: list[int], totals: list[int], roundings: list[int]) -> bool:
     """Report whether an amount is the sum of those before it, and leads to a total with those after it.
 
-    Labels far from their amounts leave subtotal and tax unlabelled after the goods.
+    Labels far from their amounts leave subtotal and tax unlabeled after the goods.
     """
     for cut in range(1, len(values)):
         before, subtotal = values[:cut], values[cut]
@@ -277,19 +274,19 @@ def total_support(amounts: PrintedAmounts, totals: list[int]) -> int:
 def totals_contradicting(amounts: PrintedAmounts) -> int:
     """Return how many printed totals nothing explains.
 
-    A total is explained by standing anywhere else again, by differing from another by a printed
+    A total is explained by appearing anywhere else again, by differing from another by a printed
     amount such as a rounding, tax, discount or part, or by being the tax within another.
     """
-    labelled = list(dict.fromkeys(minor for minor in amounts.minors(*TOTAL_KINDS) if minor > 0))
-    if len(labelled) < 2:
+    labeled = list(dict.fromkeys(minor for minor in amounts.minors(*TOTAL_KINDS) if minor > 0))
+    if len(labeled) < 2:
         return 0
     printed = Counter(abs(minor) for minor in amounts.pool)
     rates = printed_rates(amounts)
-    return sum(not _explained(total, labelled, printed, rates) for total in labelled)
+    return sum(not _explained(total, labeled, printed, rates) for total in labeled)
 
 
-def _explained(total: int, labelled: list[int], printed: Counter[int], rates: set[int]) -> bool:
-    others = [other for other in labelled if other != total]
+def _explained(total: int, labeled: list[int], printed: Counter[int], rates: set[int]) -> bool:
+    others = [other for other in labeled if other != total]
     gaps = [abs(total - other) for other in others]
     shares = [abs(other * rate - total * (100 + rate)) for other, rate in product(others, rates)]
     return (
@@ -301,9 +298,9 @@ def _explained(total: int, labelled: list[int], printed: Counter[int], rates: se
 
 
 def tail_unexplained(amounts: PrintedAmounts) -> int:
-    """Return how many amounts after the goods stand for themselves.
+    """Return how many amounts after the goods are unexplained.
 
-    A genuine amount stands twice, is made of two others, is a multiple or a share of another, or is
+    A genuine amount appears twice, is made of two others, is a multiple or a share of another, or is
     its tax; an altered amount mostly loses all of these at once.
     """
     pool = Counter(abs(minor) for minor in amounts.pool)

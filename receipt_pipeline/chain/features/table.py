@@ -122,6 +122,9 @@ class Evidence:
         return any(numbers) or is_tax_number_invalid(self.amounts.rows)
 
 
+Source = Callable[[Evidence], float]
+
+
 def collect_evidence(scan: DecodedScan, page_text: PageText, fields: ReceiptFields) -> Evidence:
     """Measure one receipt; a scan without pages has no picture evidence."""
     amounts = collect_amounts(page_text, fields)
@@ -157,11 +160,11 @@ def _decided_lines(page_text: PageText, fields: ReceiptFields) -> list[TextLine]
     return lines or list(page_text.lines)
 
 
-def _failed(name: str) -> Callable[[Evidence], float]:
+def _failed(name: str) -> Source:
     return lambda e: e.checks[name].failed
 
 
-def _gap_size(name: str) -> Callable[[Evidence], float]:
+def _gap_size(name: str) -> Source:
     """Return the source of a sum's gap: ln(1 + minor units) where the sum fails, else 0."""
     return lambda e: math.log1p(e.checks[name].gap_minor) if e.checks[name].failed else 0.0
 
@@ -203,7 +206,7 @@ class Feature:
     high: float
     meaning: str
     evidence: Reason | None
-    source: Callable[[Evidence], float]
+    source: Source
 
     def value(self, evidence: Evidence) -> float:
         """Return the feature of one receipt; counts stop at their bound, sizes of money do not."""
@@ -211,258 +214,125 @@ class Feature:
         return round(min(self.high, value) if self.unit == "count" else value, FEATURE_DIGITS)
 
 
-def _flag(name: str, meaning: str, evidence: Reason | None, source: Callable[[Evidence], float]) -> Feature:
+def _flag(name: str, meaning: str, evidence: Reason | None, source: Source) -> Feature:
     return Feature(name, "0/1", 0, 1, meaning, evidence, source)
 
 
-def _count(name: str, meaning: str, evidence: Reason | None, source: Callable[[Evidence], float]) -> Feature:
+def _count(name: str, meaning: str, evidence: Reason | None, source: Source) -> Feature:
     return Feature(name, "count", 0, COUNTED_MAX, meaning, evidence, source)
 
 
-def _size(name: str, meaning: str, evidence: Reason | None, source: Callable[[Evidence], float]) -> Feature:
+def _size(name: str, meaning: str, evidence: Reason | None, source: Source) -> Feature:
     return Feature(name, "ln(1+minor)", 0, LOG_MINOR_MAX, meaning, evidence, source)
 
 
-def _share(name: str, meaning: str, evidence: Reason | None, source: Callable[[Evidence], float]) -> Feature:
+def _share(name: str, meaning: str, evidence: Reason | None, source: Source) -> Feature:
     return Feature(name, "share", 0, 1, meaning, evidence, source)
 
 
 _SUMS, _DATES, _AMOUNTS, _SHOP = SUMS_DISAGREE, DATE_CONTRADICTED, AMOUNT_ODD, SHOP_CONTRADICTED
 
 # The length of a receipt is no evidence: nothing here counts its lines, rows or pages.
+# fmt: off
 FEATURES: tuple[Feature, ...] = (
     _count("sums_held", "printed sums that hold", _SUMS, lambda e: e.sums_held),
     _count("sums_failed", "printed sums that could be checked and fail", _SUMS, lambda e: e.sums_failed),
-    _flag(
-        "goods_unreachable",
-        "no selection of the goods makes the subtotal or total",
-        _SUMS,
-        lambda e: goods_unreachable(e.amounts, e.totals),
-    ),
+    _flag("goods_unreachable", "no selection of the goods makes the subtotal or total", _SUMS,
+          lambda e: goods_unreachable(e.amounts, e.totals)),
     _size("items_gap_size", "by how much the items miss it", _SUMS, _gap_size("items")),
-    _flag(
-        "subtotal_failed", "subtotal, tax and adjustments do not make the total", _SUMS, _failed("subtotal")
-    ),
+    _flag("subtotal_failed", "subtotal, tax and adjustments do not make the total", _SUMS,
+          _failed("subtotal")),
     _flag("change_failed", "cash less change is no total", _SUMS, _failed("change")),
     _size("change_gap_size", "by how much it misses one", _SUMS, _gap_size("change")),
-    _flag(
-        "tax_table_failed",
-        "bases and taxes of the tax table do not make a total",
-        _SUMS,
-        _failed("tax_table"),
-    ),
+    _flag("tax_table_failed", "bases and taxes of the tax table do not make a total", _SUMS,
+          _failed("tax_table")),
     _flag("count_failed", "the printed number of pieces is another", _SUMS, _failed("count")),
-    _flag("payable_failed", "a total rounded for cash is no multiple of the coin", _SUMS, _failed("payable")),
-    _count(
-        "products_failed",
-        "quantity x price whose product is not printed",
-        _SUMS,
-        lambda e: e.products.failed,
-    ),
-    _count(
-        "columns_failed",
-        "goods that break the form quantity, price, amount",
-        _SUMS,
-        lambda e: columns_failed(e.amounts),
-    ),
-    _count(
-        "table_rates_failed",
-        "rows of a tax table that break their rate",
-        _SUMS,
-        lambda e: table_rates_failed(e.amounts),
-    ),
-    _flag(
-        "cash_short",
-        "less was given than the total although change was given back",
-        _SUMS,
-        lambda e: is_cash_short(e.amounts, e.totals),
-    ),
-    _count(
-        "total_support",
-        "further places that print the total",
-        _SUMS,
-        lambda e: total_support(e.amounts, e.totals),
-    ),
-    _flag(
-        "total_unsupported",
-        "no other place prints the total",
-        _SUMS,
-        lambda e: bool(e.totals) and total_support(e.amounts, e.totals) == 0,
-    ),
-    _count(
-        "totals_contradicting",
-        "printed totals that nothing explains",
-        _SUMS,
-        lambda e: totals_contradicting(e.amounts),
-    ),
-    _count(
-        "tail_unexplained",
-        "amounts after the goods that nothing else explains",
-        _SUMS,
-        lambda e: tail_unexplained(e.amounts),
-    ),
-    _flag(
-        "tax_number_odd",
-        "a Malaysian GST number that was never given out",
-        _SHOP,
-        lambda e: is_tax_number_invalid(e.amounts.rows),
-    ),
-    _flag(
-        "total_round",
-        "the total is a multiple of ten whole units",
-        _AMOUNTS,
-        lambda e: e.total_minor > 0 and e.total_minor % 1000 == 0,
-    ),
+    _flag("payable_failed", "a total rounded for cash is no multiple of the coin", _SUMS,
+          _failed("payable")),
+    _count("products_failed", "quantity x price whose product is not printed", _SUMS,
+          lambda e: e.products.failed),
+    _count("columns_failed", "goods that break the form quantity, price, amount", _SUMS,
+          lambda e: columns_failed(e.amounts)),
+    _count("table_rates_failed", "rows of a tax table that break their rate", _SUMS,
+          lambda e: table_rates_failed(e.amounts)),
+    _flag("cash_short", "less was given than the total although change was given back", _SUMS,
+          lambda e: is_cash_short(e.amounts, e.totals)),
+    _count("total_support", "further places that print the total", _SUMS,
+          lambda e: total_support(e.amounts, e.totals)),
+    _flag("total_unsupported", "no other place prints the total", _SUMS,
+          lambda e: bool(e.totals) and total_support(e.amounts, e.totals) == 0),
+    _count("totals_contradicting", "printed totals that nothing explains", _SUMS,
+          lambda e: totals_contradicting(e.amounts)),
+    _count("tail_unexplained", "amounts after the goods that nothing else explains", _SUMS,
+          lambda e: tail_unexplained(e.amounts)),
+    _flag("tax_number_odd", "a Malaysian GST number that was never given out", _SHOP,
+          lambda e: is_tax_number_invalid(e.amounts.rows)),
+    _flag("total_round", "the total is a multiple of ten whole units", _AMOUNTS,
+          lambda e: e.total_minor > 0 and e.total_minor % 1000 == 0),
     # No evidence, but its bound refuses absurd amounts.
-    _size(
-        "total_size",
-        "size of the total",
-        None,
-        lambda e: math.log1p(max([e.total_minor, *map(abs, e.totals)])),
-    ),
+    _size("total_size", "size of the total", None,
+          lambda e: math.log1p(max([e.total_minor, *map(abs, e.totals)]))),
     _flag("currencies_mixed", "amounts carry marks of several currencies", _AMOUNTS, _currencies_mixed),
-    _flag(
-        "currency_foreign", "the currency is not that of the country of the shop", _AMOUNTS, _currency_foreign
-    ),
+    _flag("currency_foreign", "the currency is not that of the country of the shop", _AMOUNTS,
+          _currency_foreign),
     _count("cents_missing", "marked amounts without decimals beside others with", _AMOUNTS, _cents_missing),
     _count("date_impossible", "printed days that never were", _DATES, lambda e: e.dates.impossible),
-    _count(
-        "dates_contradicting",
-        "printed days that are not the day of the sale",
-        _DATES,
-        lambda e: e.dates.contradicting,
-    ),
-    _count(
-        "dates_agreeing",
-        "further places that print the day of the sale",
-        _DATES,
-        lambda e: max(0, e.dates.agreeing - 1),
-    ),
-    Feature(
-        "dates_years_apart",
-        "years",
-        0,
-        COUNTED_MAX,
-        "between the earliest and the latest printed year",
-        _DATES,
-        lambda e: min(COUNTED_MAX, e.dates.years_apart),
-    ),
-    _flag(
-        "weekday_mismatch",
-        "the printed weekday is not that of the date",
-        _DATES,
-        lambda e: e.dates.weekday_mismatch,
-    ),
-    _flag(
-        "tax_period_mismatch",
-        "the named tax was not in force on that day",
-        _DATES,
-        lambda e: e.dates.outside_tax_period,
-    ),
-    _flag(
-        "time_impossible", "a printed time of day does not exist", _DATES, lambda e: e.dates.time_impossible
-    ),
+    _count("dates_contradicting", "printed days that are not the day of the sale", _DATES,
+          lambda e: e.dates.contradicting),
+    _count("dates_agreeing", "further places that print the day of the sale", _DATES,
+          lambda e: max(0, e.dates.agreeing - 1)),
+    Feature("dates_years_apart", "years", 0, COUNTED_MAX, "between the earliest and the latest printed year",
+            _DATES, lambda e: min(COUNTED_MAX, e.dates.years_apart)),
+    _flag("weekday_mismatch", "the printed weekday is not that of the date", _DATES,
+          lambda e: e.dates.weekday_mismatch),
+    _flag("tax_period_mismatch", "the named tax was not in force on that day", _DATES,
+          lambda e: e.dates.outside_tax_period),
+    _flag("time_impossible", "a printed time of day does not exist", _DATES,
+          lambda e: e.dates.time_impossible),
     # No evidence, but the policy reads it.
-    _share(
-        "confidence_decided",
-        "text reader's confidence where total and date stand",
-        None,
-        lambda e: _decided_confidence(e.page_text, e.fields),
-    ),
+    _share("confidence_decided", "text reader's confidence where total and date stand", None,
+          lambda e: _decided_confidence(e.page_text, e.fields)),
     _share("sums_failed_share", "of the printed sums that could be checked", _SUMS, _sums_failed_share),
-    _share(
-        "unexplained_share",
-        "of the amounts after the goods, unexplained",
-        _SUMS,
-        lambda e: e.customs.unexplained_share,
-    ),
-    _flag(
-        "change_unmet",
-        "no amount given is a total and the change",
-        _SUMS,
-        lambda e: change_given(e.amounts, e.totals).unmet,
-    ),
-    _flag(
-        "tax_rate_unmet",
-        "no printed tax is a printed rate of a base",
-        _SUMS,
-        lambda e: tax_at_rate(e.amounts).unmet,
-    ),
-    _flag(
-        "goods_short",
-        "no amounts above the total make it",
-        _SUMS,
-        lambda e: goods_reach_total(e.amounts, e.totals).unmet,
-    ),
-    _flag(
-        "paid_otherwise",
-        "what was paid, without change, is no total",
-        _SUMS,
-        lambda e: e.customs.paid_otherwise,
-    ),
-    _flag(
-        "paid_off_coin",
-        "cash or change in coins that do not exist",
-        _AMOUNTS,
-        lambda e: e.customs.paid_off_coin,
-    ),
-    _flag(
-        "rounding_odd",
-        "a rounding larger than the smallest coin",
-        _AMOUNTS,
-        lambda e: e.customs.rounding_invalid,
-    ),
-    _count("numbers_agreeing", "numbers of the bill on its day", _DATES, lambda e: e.clock.numbers_agreeing),
-    _count(
-        "numbers_contradicting",
-        "numbers of the bill on another day",
-        _DATES,
-        lambda e: e.clock.numbers_contradicting,
-    ),
+    _share("unexplained_share", "of the amounts after the goods, unexplained", _SUMS,
+          lambda e: e.customs.unexplained_share),
+    _flag("change_unmet", "no amount given is a total and the change", _SUMS,
+          lambda e: change_given(e.amounts, e.totals).unmet),
+    _flag("tax_rate_unmet", "no printed tax is a printed rate of a base", _SUMS,
+          lambda e: tax_at_rate(e.amounts).unmet),
+    _flag("goods_short", "no amounts above the total make it", _SUMS,
+          lambda e: goods_reach_total(e.amounts, e.totals).unmet),
+    _flag("paid_otherwise", "what was paid, without change, is no total", _SUMS,
+          lambda e: e.customs.paid_otherwise),
+    _flag("paid_off_coin", "cash or change in coins that do not exist", _AMOUNTS,
+          lambda e: e.customs.paid_off_coin),
+    _flag("rounding_odd", "a rounding larger than the smallest coin", _AMOUNTS,
+          lambda e: e.customs.rounding_invalid),
+    _count("numbers_agreeing", "numbers of the bill on its day", _DATES,
+          lambda e: e.clock.numbers_agreeing),
+    _count("numbers_contradicting", "numbers of the bill on another day", _DATES,
+          lambda e: e.clock.numbers_contradicting),
     _flag("times_apart", "printed times of the sale hours apart", _DATES, lambda e: e.clock.times_apart),
-    _flag(
-        "weekday_contradicting",
-        "a weekday that is not the sale's",
-        _DATES,
-        lambda e: e.clock.weekday_contradicting,
-    ),
-    _flag(
-        "figures_copied",
-        "a figure is the very picture of another",
-        PICTURE_ALTERED,
-        lambda e: e.figures_copied,
-    ),
+    _flag("weekday_contradicting", "a weekday that is not the sale's", _DATES,
+          lambda e: e.clock.weekday_contradicting),
+    _flag("figures_copied", "a figure is the very picture of another", PICTURE_ALTERED,
+          lambda e: e.figures_copied),
     _flag("register_odd", "a company number its letter denies", _SHOP, lambda e: e.shop.register_invalid),
-    _flag("telephone_odd", "a telephone number of another state", _SHOP, lambda e: e.shop.telephone_invalid),
+    _flag("telephone_odd", "a telephone number of another state", _SHOP,
+          lambda e: e.shop.telephone_invalid),
     _flag("article_odd", "an article code its last digit denies", _SHOP, lambda e: e.shop.article_invalid),
-    _flag(
-        "time_at_night",
-        "a sale between midnight and six",
-        _DATES,
-        lambda e: is_sold_at_night([line.text.upper() for line in e.page_text.lines]),
-    ),
+    _flag("time_at_night", "a sale between midnight and six", _DATES,
+          lambda e: is_sold_at_night([line.text.upper() for line in e.page_text.lines])),
     _flag("goods_sum_unmet", "the goods add up to no printed sum", _SUMS, lambda e: e.goods.sum_unmet),
-    _flag(
-        "goods_line_odd",
-        "one or two lines stand out of goods that add up",
-        _SUMS,
-        lambda e: e.goods.has_invalid_line,
-    ),
-    _flag(
-        "goods_quantity_odd",
-        "several pieces for the price of one",
-        _SUMS,
-        lambda e: e.goods.quantities_invalid > 0,
-    ),
-    _flag(
-        "behind_unexplained",
-        "an amount behind the goods that no other explains",
-        _SUMS,
-        lambda e: bool(unexplained_after_goods(e.goods)),
-    ),
+    _flag("goods_line_odd", "one or two lines stand out of goods that add up", _SUMS,
+          lambda e: e.goods.has_invalid_line),
+    _flag("goods_quantity_odd", "several pieces for the price of one", _SUMS,
+          lambda e: e.goods.quantities_invalid > 0),
+    _flag("behind_unexplained", "an amount behind the goods that no other explains", _SUMS,
+          lambda e: bool(unexplained_after_goods(e.goods))),
     _flag("clock_odd", "a day or time that another one denies", _DATES, lambda e: e.is_clock_invalid),
     _flag("shop_odd", "a number of the shop that denies itself", _SHOP, lambda e: e.is_shop_invalid),
 )
+# fmt: on
 MEANINGS: Mapping[str, str] = {feature.name: feature.meaning for feature in FEATURES}
 EVIDENCE_OF: Mapping[str, Reason] = {
     feature.name: feature.evidence for feature in FEATURES if feature.evidence is not None

@@ -40,10 +40,10 @@ USUAL_LENGTH_RATIO = 3.0
 # The height that the recognition model takes its lines in.
 RECOGNITION_HEIGHT_PX = 48
 TURN_PROBES_MAX = 8
-# A sideways page shows itself by boxes that stand tall; the share leaves room for a few vertical lines.
+# A sideways page shows itself by boxes that are tall; the share allows for a few vertical lines.
 SIDEWAYS_SHARE = 0.6
 TALL_BOX_RATIO = 1.5
-# Less text than this says nothing about how the page lies.
+# Less text than this says nothing about which way the page is turned.
 TURN_LINES_MIN = 3
 
 
@@ -53,7 +53,7 @@ def _library_versions() -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class OcrSettings:
-    """What decides the reader's output beside the models; enters the chain revision.
+    """What decides the reader's output apart from the models; enters the chain revision.
 
     `detector_pixels` is the area that a page is scaled to for text detection; lines below
     `score_min` (0..1) are dropped. `letter_sure` and `other_letter_min` (both 0..1) say below which
@@ -83,10 +83,10 @@ class OcrSettings:
 
 @runtime_checkable
 class TurnsPages(Protocol):
-    """An engine that can also tell how a page lies."""
+    """An engine that can also turn a page upright."""
 
     def upright(self, page: Page) -> Page:
-        """Return the page turned so that its text stands upright, or the page itself."""
+        """Return the page turned so that its text is upright, or the page itself."""
 
 
 class RapidOcrEngine:
@@ -118,9 +118,9 @@ class RapidOcrEngine:
         self._recognize([crop])
 
     def upright(self, page: Page) -> Page:
-        """Return the page turned so that its text stands upright, or the page itself.
+        """Return the page turned so that its text is upright, or the page itself.
 
-        Sideways pages are told by boxes that stand tall, pages upside down by the turn classifier,
+        Sideways pages are recognized by boxes that are tall, pages upside down by the turn classifier,
         and its word is believed only where the turned lines also read better.
         """
         boxes = self._detect(page.pixels)
@@ -321,7 +321,7 @@ def _whole_box(box: NDArray[np.float32], page: Page) -> tuple[int, int, int, int
 # Blocks along the long side of a page: one is about as large as a letter.
 BLOCKS_ALONG = 120
 BLOCK_PX_MIN = 4
-# Every second pixel tells print from paper.
+# Every second pixel is enough to distinguish print from paper.
 STEP = 2
 # Difference of brightness within one block, 0..255; pale print on grayish paper has more.
 CONTRAST_MIN = 40
@@ -331,7 +331,7 @@ MARGIN_BLOCKS = 2
 
 
 def printed_part(pixels: NDArray[np.uint8]) -> tuple[int, int, int, int]:
-    """Return (left, top, right, bottom) around all print of a page; the whole page where none stands out.
+    """Return (left, top, right, bottom) around all print of a page; the whole page where none differ.
 
     Args:
         pixels: (height_px, width_px, 3) RGB.
@@ -356,7 +356,7 @@ def printed_part(pixels: NDArray[np.uint8]) -> tuple[int, int, int, int]:
 
 
 def _around(blocks: NDArray[np.int64], block_px: int, side_px: int, blocks_all: int) -> tuple[int, int]:
-    """Return where the blocks begin and end, with a margin; the strip behind the last whole block is kept."""
+    """Return where the blocks begin and end, with a margin; the strip after the last whole block is kept."""
     begin = max(0, (int(blocks[0]) - MARGIN_BLOCKS) * block_px)
     last = int(blocks[-1])
     end = side_px if last == blocks_all - 1 else min(side_px, (last + 1 + MARGIN_BLOCKS) * block_px)

@@ -73,8 +73,8 @@ def letters_of(
             others = _others(probabilities[surest], kind, characters, other_min) if doubtful else ()
             letters.append(Letter(characters[kind], float(chances[begin]), others))
             continue
-        neighbours = {int(best[at]) for at in (begin - 1, end) if 0 <= at < len(best)}
-        letters.extend(_unread(probabilities[begin:end], chances[begin:end], neighbours, characters))
+        neighbors = {int(best[at]) for at in (begin - 1, end) if 0 <= at < len(best)}
+        letters.extend(_unread(probabilities[begin:end], chances[begin:end], neighbors, characters))
     return letters
 
 
@@ -103,15 +103,15 @@ def _others(
 def _unread(
     columns: NDArray[np.float32],
     chances: NDArray[np.float32],
-    neighbours: set[int],
+    neighbors: set[int],
     characters: Sequence[str],
 ) -> Iterator[Letter]:
-    """Yield a place for what a stretch of blanks may hide: one letter, or one space, beside none."""
+    """Yield a place for what a stretch of blanks may hide: one letter, or one space, or nothing."""
     doubtful = np.flatnonzero(chances < BLANK_SURE)
     if len(doubtful) == 0:
         return
     hidden = columns[doubtful].copy()
-    hidden[:, [BLANK, *neighbours]] = 0.0
+    hidden[:, [BLANK, *neighbors]] = 0.0
     at, kind = np.unravel_index(int(hidden.argmax()), hidden.shape)
     chance = float(hidden[at, kind])
     if chance >= INSERTED_MIN:

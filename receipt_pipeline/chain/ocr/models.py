@@ -13,7 +13,7 @@ from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.reasons import IDENTITY_MISMATCH, IDENTITY_MISSING
 from receipt_pipeline.durable_files import write_whole
 
-# SHA-256 of the PP-OCR models that rapidocr 3.10 carries: text detection, recognition, turn classification.
+# SHA-256 of the PP-OCR models that rapidocr 3.10 ships: text detection, recognition, turn classification.
 OCR_MODELS: Mapping[str, str] = MappingProxyType(
     {
         "det": "090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f",

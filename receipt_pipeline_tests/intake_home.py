@@ -13,9 +13,12 @@ import pytest
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.principals import Principal, Role
-from receipt_pipeline.intake.accept import Acceptance, accept
+from receipt_pipeline.core.request import JobRequest
+from receipt_pipeline.intake.accept import Acceptance, Arrival, accept_job
 from receipt_pipeline.intake.context import IntakeContext, ignore_event, status_document_location
 from receipt_pipeline.intake.inbox.sweep import SweepSummary, sweep_inbox
+from receipt_pipeline.intake.manifest import parse_document
+from receipt_pipeline.intake.scans import FolderScans, list_loader
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.schema.effects import object_refs
 from receipt_pipeline.ledger.schema.jobs import items, jobs, submission_rows, submissions
@@ -29,7 +32,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def an_intake(
     ledger: Ledger, home: Path, *, after_accept: Callable[[str], None] = ignore_event, **limits: Any
 ) -> IntakeContext:
-    """Return the services of intake over a ledger in which the production release is approved."""
+    """Return an intake context over a ledger in which the production release is approved."""
     approve(ledger)
     return IntakeContext(
         ledger=ledger,
@@ -81,17 +84,21 @@ def batch_bytes(rows: list[dict[str, Any]], **fields: Any) -> bytes:
     return as_bytes({"contract": "receipt-batch/v1", "rows": rows} | fields)
 
 
-def hand_in(intake: IntakeContext, document: Any, folder: Path, **given: Any) -> Acceptance:
-    """Hand one manifest in whose scans lie in the folder, through a door named `test`."""
-    return accept(
-        intake, as_bytes(document), **({"principal": PRINCIPAL, "folder": folder, "door": "test"} | given)
-    )
+def accept_manifest(
+    intake: IntakeContext, document: Any, folder: Path, *, principal: Principal = PRINCIPAL
+) -> Acceptance:
+    """Accept one manifest, given as bytes or as an object, whose scans are in the folder."""
+    scans = FolderScans(folder)
+    data = document if isinstance(document, bytes) else as_bytes(document)
+    request = parse_document(data, suffix=".json", load_list=list_loader(scans))
+    assert isinstance(request, JobRequest)
+    return accept_job(intake, request, Arrival(principal, scans, "test"))
 
 
 def refusal_of(intake: IntakeContext, document: Any, folder: Path, **given: Any) -> tuple[str, str]:
     """Return reason and place for which a manifest is refused; nothing may be accepted by it."""
     with pytest.raises(InputRefused) as caught:
-        hand_in(intake, document, folder, **given)
+        accept_manifest(intake, document, folder, **given)
     assert job_rows(intake.ledger) == []
     return caught.value.reason.code, caught.value.pointer
 

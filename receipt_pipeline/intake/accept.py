@@ -6,7 +6,6 @@ import datetime as dt
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
@@ -15,18 +14,10 @@ from receipt_pipeline.core.errors import InputRefused, PipelineError
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.principals import Principal, Role, require
-from receipt_pipeline.core.reasons import CONTRACT_UNKNOWN, QUOTA_EXCEEDED
-from receipt_pipeline.core.request import JOB_CONTRACT, JobRequest, resolve_limits
+from receipt_pipeline.core.reasons import QUOTA_EXCEEDED
+from receipt_pipeline.core.request import JobRequest, resolve_limits
 from receipt_pipeline.intake.context import IntakeContext
-from receipt_pipeline.intake.manifest import parse_document
-from receipt_pipeline.intake.scans import (
-    CopyProgress,
-    FolderScans,
-    PointerOf,
-    ScanSource,
-    copy_scans,
-    list_loader,
-)
+from receipt_pipeline.intake.scans import CopyProgress, ScanSource, copy_scans
 from receipt_pipeline.ledger.effects.objects import COPYING, held_keys, hold_objects, release_holds
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.grants import lock_submitter, open_items, read_submitter, require_authority
@@ -41,7 +32,7 @@ COPY_ROUNDS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """The answer to a submission: where to ask, under what it will run; never a result."""
+    """The answer to a submission: its status location and its pins, never a result."""
 
     job_id: str
     idempotency_key: str
@@ -76,21 +67,24 @@ def record_nothing(tx: LedgerTransaction, job: dict[str, Any], replayed: bool) -
     """Add nothing to the committing transaction."""
 
 
-def item_pointer(ordinal: int) -> str:
-    """Return where an item's path stands in a `receipt-job/v1` document."""
-    return f"/items/{ordinal}/uri"
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What arrived: from whom, where its scans are, through which entry point, and its label."""
+
+    principal: Principal
+    scans: ScanSource
+    entry_point: str
+    label: str = ""
+    place: str = ""
 
 
-def accept(
+def accept_job(
     intake: IntakeContext,
-    document: bytes | JobRequest,
+    request: JobRequest,
+    arrival: Arrival,
     *,
-    principal: Principal,
-    folder: Path | ScanSource,
-    door: str,
-    family: Lineage = NO_FAMILY,
-    pointer_of: PointerOf = item_pointer,
     progress: CopyProgress | None = None,
+    family: Lineage = NO_FAMILY,
     in_transaction: InTransaction = record_nothing,
 ) -> Acceptance:
     """Accept one job, or answer the request as the repeat of an accepted one.
@@ -98,60 +92,35 @@ def accept(
     A repeat is answered from the ledger; no scan is opened for it.
 
     Args:
-        document: a `receipt-job/v1` document, or the request that a door parsed strictly already.
-        folder: the folder its scans are confined to, or another source of them.
-        door: by which way it came, for the journal.
-        pointer_of: from an item's position to the place of its path in the document.
-        progress: scans that an earlier pass stored, and the time bound of this one.
-        in_transaction: what the door records in the same transaction.
+        progress: scans that an earlier pass stored, and the time limit of this one.
+        in_transaction: what the caller records in the same transaction.
     Raises:
         InputRefused, KeyConflict, NotAllowed, ObjectFault, LedgerUnavailable: nothing was accepted.
-        PassEnded: the time bound was reached; the next pass goes on.
+        PassEnded: the time limit was reached; the next pass continues.
     """
-    require(principal, Role.SUBMITTER)
-    source = FolderScans(folder) if isinstance(folder, Path) else folder
-    request = _parsed(document, source) if isinstance(document, bytes) else document
-    repeat = _answer_repeat(intake, request, principal=principal, door=door, in_transaction=in_transaction)
+    require(arrival.principal, Role.SUBMITTER)
+    commit, progress = _Commit(request, arrival, family, in_transaction), progress or CopyProgress()
+    repeat = commit.record_repeat(intake)
     if repeat is not None:
-        return _answer(intake, repeat, replayed=True)
+        return _acknowledge(intake, repeat, replayed=True)
     with intake.ledger.reading() as tx:
-        check_quota(tx, principal, items=len(request.items))
+        check_quota(tx, arrival.principal, items=len(request.items))
     for ordinal, item in enumerate(request.items):
-        source.confine(item, pointer_of(ordinal))
-    job, replayed = _copy_and_commit(
-        intake,
-        _Commit(request, principal, door, family, in_transaction),
-        scans=source,
-        pointer_of=pointer_of,
-        progress=progress or CopyProgress(),
-    )
-    return _answer(intake, job, replayed=replayed)
-
-
-def _parsed(document: bytes, source: ScanSource) -> JobRequest:
-    parsed = parse_document(document, suffix=".json", load_list=list_loader(source))
-    if isinstance(parsed, JobRequest):
-        return parsed
-    raise InputRefused(CONTRACT_UNKNOWN, pointer="/contract", expected=JOB_CONTRACT)
+        arrival.scans.confine(item, progress.pointer_of(ordinal))
+    job, replayed = _copy_and_commit(intake, commit, progress)
+    return _acknowledge(intake, job, replayed=replayed)
 
 
 def _copy_and_commit(
-    intake: IntakeContext,
-    commit: _Commit,
-    *,
-    scans: ScanSource,
-    pointer_of: PointerOf,
-    progress: CopyProgress,
+    intake: IntakeContext, commit: _Commit, progress: CopyProgress
 ) -> tuple[dict[str, Any], bool]:
-    """Hold, copy and commit; once more in the odd case that holds were lost meanwhile."""
-    request, tenant = commit.request, commit.principal.tenant
+    """Hold, copy and commit; again in the rare case that holds were lost meanwhile."""
+    request, tenant = commit.request, commit.arrival.principal.tenant
     holder = progress.submission_id or f"{tenant}/{request.fingerprint}"
     try:
         for _ in range(COPY_ROUNDS_MAX):
             _hold_while_copying(intake, request, tenant=tenant, holder=holder)
-            stored = copy_scans(
-                intake, request, tenant=tenant, scans=scans, pointer_of=pointer_of, progress=progress
-            )
+            stored = copy_scans(intake, request, tenant=tenant, scans=commit.arrival.scans, progress=progress)
             found = commit.run(intake, stored, holder=holder)
             if found is not None:
                 return found
@@ -161,31 +130,11 @@ def _copy_and_commit(
             with intake.ledger.transaction() as tx:
                 release_holds(tx, holder=holder)
         raise
-    raise AssertionError("holds vanished while their holder was at work")
-
-
-def _answer_repeat(
-    intake: IntakeContext,
-    request: JobRequest,
-    *,
-    principal: Principal,
-    door: str,
-    in_transaction: InTransaction,
-) -> dict[str, Any] | None:
-    """Return the job that this request repeats, after recording the repeat; None when it is new."""
-    with intake.ledger.reading() as tx:
-        if find_replay(tx, tenant=principal.tenant, request=request) is None:
-            return None
-    with intake.ledger.transaction() as tx:
-        job = find_replay(tx, tenant=principal.tenant, request=request)
-        assert job is not None, "an accepted job never goes away"
-        record_replay(tx, job, door=door)
-        in_transaction(tx, job, True)
-    return job
+    raise AssertionError("holds were lost in every round")
 
 
 def _hold_while_copying(intake: IntakeContext, request: JobRequest, *, tenant: str, holder: str) -> None:
-    """Take holds before the first byte is copied, so that no clean-up removes what we store."""
+    """Hold the objects before the first byte is copied, so that no sweep removes them."""
     point("hold.before")
     keys = [scan_key(tenant, item.sha256) for item in request.items]
     with intake.ledger.transaction() as tx:
@@ -198,10 +147,22 @@ class _Commit:
     """The one transaction that turns a request with stored scans into a job."""
 
     request: JobRequest
-    principal: Principal
-    door: str
+    arrival: Arrival
     family: Lineage
     in_transaction: InTransaction
+
+    def record_repeat(self, intake: IntakeContext) -> dict[str, Any] | None:
+        """Return the job that this request repeats, after recording the repeat; None when it is new."""
+        tenant = self.arrival.principal.tenant
+        with intake.ledger.reading() as tx:
+            if find_replay(tx, tenant=tenant, request=self.request) is None:
+                return None
+        with intake.ledger.transaction() as tx:
+            job = find_replay(tx, tenant=tenant, request=self.request)
+            assert job is not None, "an accepted job is never deleted"
+            record_replay(tx, job, door=self.arrival.entry_point)
+            self.in_transaction(tx, job, True)
+        return job
 
     def run(
         self, intake: IntakeContext, stored: tuple[StoredItem, ...], *, holder: str
@@ -212,14 +173,8 @@ class _Commit:
             with intake.ledger.transaction() as tx:
                 found = self._write(intake, tx, stored, holder)
         except IntegrityError:
-            # Another door committed the same key since we looked: we lost, and answer as its repeat.
-            repeat = _answer_repeat(
-                intake,
-                self.request,
-                principal=self.principal,
-                door=self.door,
-                in_transaction=self.in_transaction,
-            )
+            # Another process committed the same key meanwhile, so this is its repeat.
+            repeat = self.record_repeat(intake)
             if repeat is None:
                 raise
             found = (repeat, True)
@@ -229,46 +184,47 @@ class _Commit:
     def _write(
         self, intake: IntakeContext, tx: LedgerTransaction, stored: tuple[StoredItem, ...], holder: str
     ) -> tuple[dict[str, Any], bool] | None:
-        tenant, request = self.principal.tenant, self.request
+        principal, request = self.arrival.principal, self.request
+        tenant = principal.tenant
         job = find_replay(tx, tenant=tenant, request=request)
         replayed = job is not None
         if job is None:
-            require_authority(tx, tenant=tenant, caller=self.principal.caller)
+            require_authority(tx, tenant=tenant, caller=principal.caller)
             keys = {scan_key(tenant, item.sha256) for item in request.items}
             if held_keys(tx, keys) != keys:
                 return None
-            spend_quota(tx, self.principal, items=len(stored))
+            spend_quota(tx, principal, items=len(stored))
             limits = resolve_limits(
                 request.limits, items=len(stored), cutoff_margin_s=intake.limits.intake.cutoff_margin_s
             )
             job = insert_job(
                 tx,
                 tenant=tenant,
-                caller=self.principal.caller,
+                caller=principal.caller,
                 request=request,
                 limits=limits,
                 stored=stored,
                 family=self.family,
-                shadow=intake.rollout.is_shadow(self.principal.caller),
+                shadow=intake.rollout.is_shadow(principal.caller),
             )
             hold_objects(tx, keys, holder=job["job_id"], hold_kind=HOLD_OF_JOB)
         else:
-            record_replay(tx, job, door=self.door)
+            record_replay(tx, job, door=self.arrival.entry_point)
         release_holds(tx, holder=holder)
         self.in_transaction(tx, job, replayed)
         return job, replayed
 
 
-def _answer(intake: IntakeContext, job: dict[str, Any], *, replayed: bool) -> Acceptance:
-    # The job is accepted whatever happens now. A status document that could not be written is
-    # written later: its shown sequence stays behind the job's newest event.
+def _acknowledge(intake: IntakeContext, job: dict[str, Any], *, replayed: bool) -> Acceptance:
+    # The job is accepted whatever happens now. A status document that could not be written is written
+    # later, because its shown sequence is behind the newest event of the job.
     with suppress(PipelineError, OSError):
         intake.after_accept(job["job_id"])
     return acceptance_of(intake, job, replayed=replayed)
 
 
 def acceptance_of(intake: IntakeContext, job: dict[str, Any], *, replayed: bool) -> Acceptance:
-    """Return the answer that belongs to an accepted job's row."""
+    """Return the acceptance of an accepted job's row."""
     return Acceptance(
         job_id=job["job_id"],
         idempotency_key=job["idempotency_key"],
@@ -283,26 +239,26 @@ def acceptance_of(intake: IntakeContext, job: dict[str, Any], *, replayed: bool)
 
 
 def check_quota(tx: LedgerTransaction, principal: Principal, *, items: int) -> None:
-    """Refuse early, before a scan is copied; the answer that counts is given at the commit.
+    """Refuse early, before a scan is copied; the commit checks again.
 
     Raises:
-        InputRefused: QUOTA.EXCEEDED.v1 with quota, open items and the items asked for.
+        InputRefused: QUOTA.EXCEEDED.v1 with quota, open items and requested items.
     """
     row = read_submitter(tx, tenant=principal.tenant, caller=principal.caller)
-    _hold_to(tx, principal, quota=None if row is None else row["quota_items"], items=items)
+    _check_items(tx, principal, quota=None if row is None else row["quota_items"], items=items)
 
 
 def spend_quota(tx: LedgerTransaction, principal: Principal, *, items: int) -> None:
-    """Refuse what goes beyond the quota; the submitter's row is held until the transaction ends.
+    """Refuse what exceeds the quota; the row of the submitter is locked until the transaction ends.
 
     Raises:
         InputRefused: QUOTA.EXCEEDED.v1.
     """
     quota = lock_submitter(tx, tenant=principal.tenant, caller=principal.caller)
-    _hold_to(tx, principal, quota=quota, items=items)
+    _check_items(tx, principal, quota=quota, items=items)
 
 
-def _hold_to(tx: LedgerTransaction, principal: Principal, *, quota: int | None, items: int) -> None:
+def _check_items(tx: LedgerTransaction, principal: Principal, *, quota: int | None, items: int) -> None:
     if quota is None:
         return
     already = open_items(tx, tenant=principal.tenant, caller=principal.caller)

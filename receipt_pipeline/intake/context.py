@@ -14,20 +14,20 @@ SCAN_SIZE_BYTES_MAX = 64 * 1024 * 1024
 
 
 def ignore_event(job_id: str) -> None:
-    """Stand in where no status document is wanted."""
+    """Do nothing: no status document is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntakeContext:
-    """The services of intake.
+    """Ledger, objects, limits and places of intake.
 
     Attributes:
-        home: all run-time state; `home/inbox` is the drop folder, `home/outbox` what we answer.
-        status_location: from tenant and job id to where the job's status can be asked.
+        home: the data directory, with `inbox` for dropped files and `outbox` for answers.
+        status_location: from tenant and job id to the location of its status.
         after_accept: called with the job id after each acceptance commits and before it is answered;
-            it writes the status document, so that the status location resolves at once.
-        inbox_caller: on whose account files of the drop folder are submitted.
-        rollout: whose jobs are only worked and compared while an older system still serves.
+            it writes the status document, so the status location exists immediately.
+        inbox_caller: the caller of dropped files.
+        rollout: whose jobs are only processed and compared while a legacy system still serves.
     """
 
     ledger: Ledger
@@ -42,16 +42,16 @@ class IntakeContext:
 
     @property
     def inbox(self) -> Path:
-        """Return the drop folder's root."""
+        """Return the folder for dropped files."""
         return self.home / "inbox"
 
     def outbox(self, tenant: str) -> Path:
-        """Return the folder in which a tenant finds acknowledgements and status documents."""
+        """Return the folder in which a tenant finds acknowledgments and status documents."""
         return self.home / "outbox" / tenant
 
 
 def status_document_location(home: Path) -> Callable[[str, str], str]:
-    """Return the embedded default: the path of the status document that the outbox sender writes."""
+    """Return the default: the path of the status document in the outbox."""
 
     def location(tenant: str, job_id: str) -> str:
         return str(home / "outbox" / tenant / f"{job_id}.status.json")

@@ -68,7 +68,7 @@ def open_confined(folder: Path, uri: str, *, pointer: str) -> int:
 
     Raises:
         InputRefused: PATH.OUTSIDE.v1 for any symbolic link on the way, SCAN.MISSING.v1, or
-            SCAN.UNREADABLE.v1 for what is no plain file or may not be read.
+            SCAN.UNREADABLE.v1 for anything but a plain file or may not be read.
     """
     parts = confined_parts(uri, pointer=pointer)
     try:
@@ -133,18 +133,16 @@ MEDIA_TYPES = {
 }
 SAME_KIND = {"image/jpg": "image/jpeg", "image/heif": "image/heic", "application/x-pdf": "application/pdf"}
 
-PointerOf = Callable[[int], str]
-
 
 class PassEnded(Exception):
-    """The time of this pass is up: no failure; what was stored is remembered and the next pass goes on."""
+    """The time of this pass is up. Not a failure: the next pass continues with what was stored."""
 
 
 class ScanSource(Protocol):
     """Where the scans of one submission come from."""
 
     def confine(self, item: ItemRequest, pointer: str) -> None:
-        """Refuse a path that leads out, by its text alone; nothing is opened."""
+        """Refuse a path that points outside, by its text alone; nothing is opened."""
 
     def open(self, item: ItemRequest, pointer: str) -> int:
         """Open a scan for reading and return its descriptor. Raises InputRefused."""
@@ -152,12 +150,12 @@ class ScanSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FolderScans:
-    """Scans that lie beside their manifest, or below it."""
+    """Scans in the folder of their manifest, or below it."""
 
     folder: Path
 
     def confine(self, item: ItemRequest, pointer: str) -> None:
-        """Refuse a path that leads out of the folder."""
+        """Refuse a path that points outside of the folder."""
         confined_parts(item.uri, pointer=pointer)
 
     def open(self, item: ItemRequest, pointer: str) -> int:
@@ -165,26 +163,34 @@ class FolderScans:
         return open_confined(self.folder, item.uri, pointer=pointer)
 
 
+def item_pointer(ordinal: int) -> str:
+    """Return the JSON pointer of an item's path in a `receipt-job/v1` document."""
+    return f"/items/{ordinal}/uri"
+
+
 def never_stop() -> bool:
-    """Say that there is time enough."""
+    """Return that there is no time limit."""
     return False
 
 
 @dataclass(slots=True)
 class CopyProgress:
-    """How far the scans of one delivery are stored; survives a pass where there is a submission.
+    """Which scans of one delivery are stored; kept between passes where there is a submission.
 
-    `known` maps a hex digest to (size in bytes, media type) of a scan that is stored already.
+    Attributes:
+        known: hex digest to (size in bytes, media type) of the scans that are already stored.
+        pointer_of: from the position of an item to the JSON pointer of its path.
     """
 
     submission_id: str | None = None
     known: dict[str, tuple[int, str]] = field(default_factory=dict)
     time_is_up: Callable[[], bool] = never_stop
+    pointer_of: Callable[[int], str] = item_pointer
     unsaved: int = 0
     copied: int = 0
 
     def remember(self, intake: IntakeContext, sha256: str, size_bytes: int, media_type: str) -> None:
-        """Note one stored scan, and write the notes down every so often."""
+        """Remember one stored scan; every 256th time, in the ledger."""
         self.known[sha256] = (size_bytes, media_type)
         self.unsaved += 1
         self.copied += 1
@@ -192,10 +198,7 @@ class CopyProgress:
             self._save(intake)
 
     def pause_if_due(self, intake: IntakeContext) -> None:
-        """Raise PassEnded when the time of this pass is up; the notes are written first.
-
-        However short a pass is, it copies one scan.
-        """
+        """Save and raise PassEnded when the time of this pass is up, but never before one scan is copied."""
         if self.submission_id is not None and self.copied and self.time_is_up():
             self._save(intake)
             raise PassEnded
@@ -214,13 +217,12 @@ def copy_scans(
     *,
     tenant: str,
     scans: ScanSource,
-    pointer_of: PointerOf,
     progress: CopyProgress,
 ) -> tuple[StoredItem, ...]:
     """Verify and store every scan of a request, in order.
 
     Raises:
-        InputRefused: for the first scan that is missing, unreadable, changing or not as stated.
+        InputRefused: for the first scan that is missing, unreadable, changing or different from the request.
         ObjectFault: STORAGE.FULL.v1 and the like; nothing was accepted.
         PassEnded: see CopyProgress.
     """
@@ -229,7 +231,7 @@ def copy_scans(
         known = progress.known.get(item.sha256)
         if known is None or intake.objects.stat(scan_key(tenant, item.sha256)) is None:
             progress.pause_if_due(intake)
-            known = _copy_one(intake, item, tenant=tenant, scans=scans, pointer=pointer_of(ordinal))
+            known = _copy_one(intake, item, tenant=tenant, scans=scans, pointer=progress.pointer_of(ordinal))
             progress.remember(intake, item.sha256, *known)
         stored.append(
             StoredItem(
@@ -245,7 +247,7 @@ def copy_scans(
 
 
 def read_document(scans: ScanSource, uri: str, *, pointer: str) -> bytes:
-    """Read a manifest, or a list that one refers to, from where its scans come from.
+    """Read a manifest, or a list that one refers to, from the source of its scans.
 
     Raises:
         InputRefused: PATH.OUTSIDE.v1, SCAN.MISSING.v1, SCAN.UNREADABLE.v1 or MANIFEST.TOO_LARGE.v1.
@@ -260,30 +262,30 @@ def read_document(scans: ScanSource, uri: str, *, pointer: str) -> bytes:
             raise InputRefused(
                 MANIFEST_TOO_LARGE, pointer=pointer, size_bytes=size_bytes, size_bytes_max=limit
             )
-        reading = _Reading(handle, document, pointer=pointer, size_bytes_max=DOCUMENT_SIZE_BYTES_MAX)
+        reading = _ScanCopy(handle, document, pointer=pointer, size_bytes_max=DOCUMENT_SIZE_BYTES_MAX)
         return b"".join(reading.chunks())
     finally:
         os.close(handle)
 
 
 def read_one_scan(path: Path, *, size_bytes_max: int) -> bytes:
-    """Read one scan that a person names, within the bounds of every other one.
+    """Read one scan that a person names, within the usual limits.
 
     Raises:
-        InputRefused: SCAN.MISSING.v1, SCAN.TOO_LARGE.v1, or SCAN.UNREADABLE.v1 for what is no plain file.
+        InputRefused: SCAN.MISSING.v1, SCAN.TOO_LARGE.v1, or SCAN.UNREADABLE.v1 for anything but a plain file.
     """
     target = Path(os.path.realpath(path))
     named = ItemRequest(item_id="", uri=target.name, sha256="")
     handle = FolderScans(target.parent).open(named, path.name)
     try:
-        reading = _Reading(handle, named, pointer=path.name, size_bytes_max=size_bytes_max)
+        reading = _ScanCopy(handle, named, pointer=path.name, size_bytes_max=size_bytes_max)
         return b"".join(reading.chunks())
     finally:
         os.close(handle)
 
 
 def list_loader(scans: ScanSource) -> ListLoader:
-    """Return how a list of items that a job refers to is read, and held against its digest."""
+    """Return a function that reads a list of items and checks its digest."""
 
     def load(uri: str, sha256: str, pointer: str) -> bytes:
         data = read_document(scans, uri, pointer=pointer)
@@ -297,13 +299,13 @@ def list_loader(scans: ScanSource) -> ListLoader:
 def _copy_one(
     intake: IntakeContext, item: ItemRequest, *, tenant: str, scans: ScanSource, pointer: str
 ) -> tuple[int, str]:
-    """Copy one scan; returns its size in bytes and the media type that its bytes tell, "" if none."""
+    """Copy one scan; returns its size in bytes and the media type of its bytes, "" if unknown."""
     handle = scans.open(item, pointer)
     try:
         before = os.fstat(handle)
         if item.size_bytes is not None and before.st_size != item.size_bytes:
             raise InputRefused(SCAN_SIZE, pointer=pointer, size_bytes=before.st_size, given=item.size_bytes)
-        reading = _Reading(handle, item, pointer=pointer, size_bytes_max=intake.scan_size_bytes_max)
+        reading = _ScanCopy(handle, item, pointer=pointer, size_bytes_max=intake.scan_size_bytes_max)
         outcome = intake.objects.copy_in(
             scan_key(tenant, item.sha256), reading.chunks(), expected_digest=f"sha256:{item.sha256}"
         )
@@ -318,13 +320,13 @@ def _copy_one(
 
 
 def hex_digest_of(handle: int) -> str:
-    """Return the hex digest of an open file from where it stands to its end. Raises OSError."""
+    """Return the hex digest of an open file from its position to its end. Raises OSError."""
     with open(handle, "rb", buffering=0, closefd=False) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class _Reading:
-    """Reads one open scan in chunks, within its bounds, and looks at what kind it is."""
+class _ScanCopy:
+    """One open scan, read in chunks within its limits; finds its media type."""
 
     def __init__(self, handle: int, item: ItemRequest, *, pointer: str, size_bytes_max: int) -> None:
         self._handle = handle
@@ -334,7 +336,7 @@ class _Reading:
         self.media_type = ""
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the bytes; too many, unreadable ones, or another kind than stated end it."""
+        """Yield the bytes. Raises InputRefused for too many, unreadable, or of another media type."""
         size_bytes = 0
         while chunk := self._read():
             if size_bytes == 0:
@@ -354,7 +356,7 @@ class _Reading:
     def _kind(self, head: bytes) -> str:
         """Return the media type of the bytes; only a contradiction is refused.
 
-        Bytes of no known kind are a broken picture: accepted as they are, rejected in processing.
+        Bytes of an unknown kind are accepted here and rejected in processing.
         """
         try:
             found = MEDIA_TYPES[sniff_kind(head)]

@@ -9,13 +9,13 @@ from typing import Any
 
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.errors import InputRefused, KeyConflict, ObjectFault, PipelineError
-from receipt_pipeline.core.principals import Principal, Role, require
+from receipt_pipeline.core.principals import Role, require
 from receipt_pipeline.core.reasons import REASONS
 from receipt_pipeline.core.request import JobRequest
-from receipt_pipeline.intake.accept import Acceptance, accept, acceptance_of
+from receipt_pipeline.intake.accept import Acceptance, Arrival, accept_job, acceptance_of
 from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.manifest import Batch, BatchRow, parse_document
-from receipt_pipeline.intake.scans import CopyProgress, PassEnded, ScanSource, list_loader, never_stop
+from receipt_pipeline.intake.scans import CopyProgress, PassEnded, list_loader, never_stop
 from receipt_pipeline.ledger.effects.objects import release_holds
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.submissions import (
@@ -33,36 +33,34 @@ from receipt_pipeline.ledger.submissions import (
     stored_scans,
 )
 
-# From a refusal to the one that stands, or None when a later pass should look again.
-Judge = Callable[[InputRefused], InputRefused | None]
+# From a refusal to the final one, or None when a later pass should look again.
+FinalRefusal = Callable[[InputRefused], InputRefused | None]
+ONLY_ROW = 1
 
 
-def let_stand(refusal: InputRefused) -> InputRefused:
-    """Let every refusal stand: this door does not come again."""
+def refuse_now(refusal: InputRefused) -> InputRefused:
+    """Return every refusal as final, for entry points that never look again."""
     return refusal
 
 
 @dataclass(frozen=True, slots=True)
 class BatchDelivery:
-    """One delivery of a batch through one door."""
+    """One delivery of a batch in one pass."""
 
-    principal: Principal
-    scans: ScanSource
-    door: str
+    arrival: Arrival
     submission_id: str
     time_is_up: Callable[[], bool]
-    judge: Judge
+    final_refusal: FinalRefusal
 
 
 def accept_rows(intake: IntakeContext, batch: Batch, delivery: BatchDelivery) -> int:
     """Decide every row that no earlier pass decided; returns how many rows wait for their scans.
 
     Each row has its own transaction, in which its outcome is recorded with its job. Equal rows
-    join; a key that comes again with another request conflicts, and both row numbers are told.
+    join; a repeated key with another request conflicts, and the answer names both rows.
 
     Raises:
-        PassEnded: the time bound was reached; the rows decided so far stay decided.
-        ObjectFault, LedgerUnavailable: likewise, and the next pass goes on from there.
+        PassEnded, ObjectFault, LedgerUnavailable: the next pass continues after the decided rows.
     """
     with intake.ledger.reading() as tx:
         decided = decided_row_numbers(tx, delivery.submission_id)
@@ -72,7 +70,7 @@ def accept_rows(intake: IntakeContext, batch: Batch, delivery: BatchDelivery) ->
         first = first_row.setdefault(row.idempotency_key, row.row_no)
         if row.row_no in decided:
             continue
-        # However short a pass is, it looks at one row.
+        # Every pass decides at least one row.
         if looked_at and delivery.time_is_up():
             raise PassEnded
         looked_at += 1
@@ -87,15 +85,15 @@ def _decide(intake: IntakeContext, row: BatchRow, delivery: BatchDelivery, *, fi
     except KeyConflict as conflict:
         earlier = {} if first_row == row.row_no else {"conflicts_with_row": first_row}
         facts = {"row": row.row_no} | earlier | dict(conflict.facts)
-        told = KeyConflict(conflict.reason, pointer=conflict.pointer, **facts)
-        _record_refusal(intake, row, delivery, RowOutcome.CONFLICT, told)
+        named = KeyConflict(conflict.reason, pointer=conflict.pointer, **facts)
+        _record_refusal(intake, row, delivery, RowOutcome.CONFLICT, named)
     except InputRefused as refusal:
-        judged = refusal if refusal is row.refusal else delivery.judge(refusal)
-        if judged is None:
+        final = refusal if refusal is row.refusal else delivery.final_refusal(refusal)
+        if final is None:
             return False
-        facts = {"row": row.row_no} | dict(judged.facts)
-        told_refusal = InputRefused(judged.reason, pointer=judged.pointer, **facts)
-        _record_refusal(intake, row, delivery, RowOutcome.REFUSED, told_refusal)
+        facts = {"row": row.row_no} | dict(final.facts)
+        final = InputRefused(final.reason, pointer=final.pointer, **facts)
+        _record_refusal(intake, row, delivery, RowOutcome.REFUSED, final)
     return True
 
 
@@ -116,16 +114,8 @@ def _accept_row(intake: IntakeContext, row: BatchRow, delivery: BatchDelivery) -
             job_id=job["job_id"],
         )
 
-    accept(
-        intake,
-        row.request,
-        principal=delivery.principal,
-        folder=delivery.scans,
-        door=delivery.door,
-        pointer_of=lambda _: f"/rows/{row.row_no - 1}/uri",
-        progress=CopyProgress(submission_id=delivery.submission_id),
-        in_transaction=record,
-    )
+    progress = CopyProgress(delivery.submission_id, pointer_of=lambda _: f"/rows/{row.row_no - 1}/uri")
+    accept_job(intake, row.request, delivery.arrival, progress=progress, in_transaction=record)
 
 
 def _record_refusal(
@@ -147,23 +137,9 @@ def _record_refusal(
         )
 
 
-ONLY_ROW = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """What arrived: for whom, by which door, from where its scans come, and its name for people."""
-
-    principal: Principal
-    scans: ScanSource
-    door: str
-    label: str
-    place: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """What became of one row; `acceptance` where a job answers it, an error code where none does."""
+    """The outcome of one row: its acceptance, or why it has none."""
 
     row_no: int
     outcome: RowOutcome
@@ -175,7 +151,7 @@ class RowResult:
     facts: Mapping[str, Any]
 
     def as_document(self, *, brief: bool = False) -> dict[str, Any]:
-        """Return the line as a JSON object; a brief one leaves the pins out of its acceptance."""
+        """Return the row as a JSON object; a brief one leaves the pins out of its acceptance."""
         document: dict[str, Any] = {
             "row": self.row_no,
             "outcome": self.outcome.value,
@@ -194,7 +170,7 @@ class RowResult:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The answer to one delivery: a line per row."""
+    """The answer to one delivery: one result per row."""
 
     submission_id: str
     label: str
@@ -215,7 +191,7 @@ class Delivered:
         return tuple(dict.fromkeys(answering))
 
     def as_document(self, *, brief: bool = False) -> dict[str, Any]:
-        """Return the acknowledgement as a JSON document."""
+        """Return the acknowledgment as a JSON document."""
         return {
             "submission_id": self.submission_id,
             "document": self.label,
@@ -229,13 +205,13 @@ class Delivered:
 def deliver(
     intake: IntakeContext, document: bytes | JobRequest, arrival: Arrival, *, suffix: str = ".json"
 ) -> Delivered:
-    """Take one delivery in at a door that waits for nothing, and answer it.
+    """Process one delivery without waiting for scans, and answer it.
 
-    Refusals and conflicts are answers, not exceptions, so that one delivery harms no other.
+    Refusals and conflicts are answers, not exceptions, so one delivery cannot stop another.
 
     Raises:
         NotAllowed: the principal may not submit; nothing is recorded.
-        LedgerUnavailable: nothing was written, or what was is found again by repeating.
+        LedgerUnavailable: nothing was written, or repeating finds what was.
     """
     require(arrival.principal, Role.SUBMITTER)
     digest = digest_of_bytes(document) if isinstance(document, bytes) else document.fingerprint
@@ -249,16 +225,16 @@ def deliver(
             parsed = document
         process_delivery(intake, parsed, arrival, submission_id)
     except (InputRefused, KeyConflict, ObjectFault) as error:
-        return settle(intake, submission_id, error=error)
-    return settle(intake, submission_id)
+        return finish_delivery(intake, submission_id, error=error)
+    return finish_delivery(intake, submission_id)
 
 
 def refuse(intake: IntakeContext, arrival: Arrival, error: InputRefused) -> Delivered:
-    """Answer something that could not even be read as a request, with a row like everything else."""
+    """Record and answer a delivery that cannot be read as a request."""
     require(arrival.principal, Role.SUBMITTER)
     with intake.ledger.transaction() as tx:
         submission_id = open_arrival(tx, arrival, document_digest="")
-    return settle(intake, submission_id, error=error)
+    return finish_delivery(intake, submission_id, error=error)
 
 
 def open_arrival(
@@ -269,7 +245,7 @@ def open_arrival(
         tx,
         tenant=arrival.principal.tenant,
         caller=arrival.principal.caller,
-        door=arrival.door,
+        door=arrival.entry_point,
         label=arrival.label,
         place=arrival.place,
         document_digest=document_digest,
@@ -284,18 +260,17 @@ def process_delivery(
     submission_id: str,
     *,
     time_is_up: Callable[[], bool] = never_stop,
-    judge: Judge = let_stand,
+    final_refusal: FinalRefusal = refuse_now,
 ) -> int:
     """Decide a parsed delivery as far as possible; returns how many of its rows still wait.
 
-    What an earlier pass decided or stored is not done again.
+    Nothing that an earlier pass decided or stored is repeated.
 
     Raises:
         PassEnded, InputRefused and KeyConflict (of a single job), ObjectFault, LedgerUnavailable.
     """
     if isinstance(parsed, Batch):
-        rows = BatchDelivery(arrival.principal, arrival.scans, arrival.door, submission_id, time_is_up, judge)
-        return accept_rows(intake, parsed, rows)
+        return accept_rows(intake, parsed, BatchDelivery(arrival, submission_id, time_is_up, final_refusal))
     with intake.ledger.reading() as tx:
         if ONLY_ROW in decided_row_numbers(tx, submission_id):
             return 0
@@ -303,10 +278,10 @@ def process_delivery(
     try:
         _accept_whole(intake, parsed, arrival, CopyProgress(submission_id, known, time_is_up))
     except InputRefused as refusal:
-        judged = judge(refusal)
-        if judged is None:
+        final = final_refusal(refusal)
+        if final is None:
             return 1
-        raise judged from refusal
+        raise final from refusal
     return 0
 
 
@@ -325,31 +300,23 @@ def _accept_whole(
             idempotency_key=request.idempotency_key,
             job_id=job["job_id"],
         )
-        # One job is the whole delivery, so that its acceptance settles it in the same transaction.
+        # One job is the whole delivery, so its acceptance finishes it in the same transaction.
         state = SubmissionState.JOINED if replayed else SubmissionState.ACCEPTED
         finish_submission(tx, submission_id, state=state, rows_total=ONLY_ROW)
 
-    accept(
-        intake,
-        request,
-        principal=arrival.principal,
-        folder=arrival.scans,
-        door=arrival.door,
-        progress=progress,
-        in_transaction=record,
-    )
+    accept_job(intake, request, arrival, progress=progress, in_transaction=record)
 
 
-def settle(
+def finish_delivery(
     intake: IntakeContext,
     submission_id: str,
     *,
     error: PipelineError | None = None,
     document_digest: str | None = None,
 ) -> Delivered:
-    """Close a delivery by what became of its rows, and return its answer; a closed one is only read.
+    """Close a delivery by the outcomes of its rows, and return its answer; a closed one is only read.
 
-    An error that refuses the delivery as a whole is its only line, unless rows were decided before.
+    An error that refuses the whole delivery is its only result, unless rows were decided before.
     """
     if error is None and document_digest is None:
         delivered = read_delivered(intake, submission_id)
@@ -383,7 +350,7 @@ def settle(
 
 
 def read_delivered(intake: IntakeContext, submission_id: str) -> Delivered:
-    """Return the answer to a delivery as its rows tell it."""
+    """Return the answer to a delivery from its recorded rows."""
     with intake.ledger.reading() as tx:
         submission = read_submission(tx, submission_id)
         rows = recorded_rows(tx, submission_id)
@@ -393,7 +360,7 @@ def read_delivered(intake: IntakeContext, submission_id: str) -> Delivered:
         label=submission["label"],
         document_digest=submission["document_digest"],
         state=SubmissionState(submission["state"]),
-        lines=tuple(_line(intake, row, answering.get(row["job_id"])) for row in rows),
+        lines=tuple(_row_result(intake, row, answering.get(row["job_id"])) for row in rows),
     )
 
 
@@ -409,7 +376,7 @@ def _state_of(outcomes: Mapping[str, int]) -> SubmissionState:
     return SubmissionState.REFUSED
 
 
-def _line(intake: IntakeContext, row: dict[str, Any], job: dict[str, Any] | None) -> RowResult:
+def _row_result(intake: IntakeContext, row: dict[str, Any], job: dict[str, Any] | None) -> RowResult:
     outcome = RowOutcome(row["outcome"])
     acceptance = None
     if job is not None and outcome in (RowOutcome.ACCEPTED, RowOutcome.JOINED):

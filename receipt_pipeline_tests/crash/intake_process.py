@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from receipt_pipeline.core.failure_points import install_plan
-from receipt_pipeline.intake.accept import accept
 from receipt_pipeline.intake.inbox.sweep import sweep_inbox
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fork_server import fork_server
-from receipt_pipeline_tests.intake_home import PRINCIPAL, an_intake
+from receipt_pipeline_tests.intake_home import accept_manifest, an_intake
 
 WITHIN_S = 60.0
 
@@ -50,8 +49,8 @@ def run_to_death(order: IntakeOrder) -> int:
     return process.exitcode
 
 
-def hand_in(order: IntakeOrder) -> dict[str, Any]:
-    """Let a process hand in and answer; it is killed right after its answer was read."""
+def accept_in_process(order: IntakeOrder) -> dict[str, Any]:
+    """Accept a manifest in a process that is killed right after its answer was read."""
     process, answers = _start(order)
     assert answers.poll(WITHIN_S)
     answer: dict[str, Any] = answers.recv()
@@ -110,7 +109,7 @@ def _work(order: IntakeOrder, answers: Connection) -> None:
         _kill_in_commit(ledger, order.commits)
     if order.document is not None:
         folder, document = order.document.parent, order.document.read_bytes()
-        acceptance = accept(intake, document, principal=PRINCIPAL, folder=folder, door="test")
+        acceptance = accept_manifest(intake, document, folder)
         answers.send(acceptance.as_document())
     else:
         answers.send(dict(sweep_inbox(intake, time_bound_s=WITHIN_S).counts))

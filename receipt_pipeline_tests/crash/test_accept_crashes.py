@@ -15,7 +15,7 @@ from receipt_pipeline.ledger.schema.effects import object_refs
 from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.worker.dispatch import dispatch_waves
 from receipt_pipeline_tests.builders import CALLER, RELEASE, TENANT
-from receipt_pipeline_tests.crash.intake_process import IntakeOrder, hand_in, run_to_death
+from receipt_pipeline_tests.crash.intake_process import IntakeOrder, accept_in_process, run_to_death
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.intake_home import (
     an_intake,
@@ -64,7 +64,7 @@ def die(order: IntakeOrder) -> None:
 def test_a_job_is_there_when_its_process_is_killed_right_after_the_answer(
     ledger: Ledger, order: dict[str, Any], document: Path, home: Path
 ) -> None:
-    answer = hand_in(IntakeOrder(**order, document=document))
+    answer = accept_in_process(IntakeOrder(**order, document=document))
     (job,) = job_rows(ledger)
     assert (job["job_id"], job["state"]) == (answer["job_id"], "accepted")
     store = LocalObjectStore(home / "objects")
@@ -98,7 +98,7 @@ def test_a_repeat_after_a_kill_at_any_boundary_makes_one_job(
     die(IntakeOrder(**order, document=document, place=place))
     there = job_rows(ledger)
     assert len(there) == (1 if place == "accept.after" else 0)
-    answer = hand_in(IntakeOrder(**order, document=document))
+    answer = accept_in_process(IntakeOrder(**order, document=document))
     (job,) = job_rows(ledger)
     assert (answer["job_id"], answer["replayed"]) == (job["job_id"], bool(there))
     assert len(item_rows(ledger)) == 2
@@ -112,7 +112,7 @@ def test_a_kill_inside_a_transaction_leaves_nothing_half_written(
 ) -> None:
     die(IntakeOrder(**order, document=document, commits=number))
     assert (job_rows(ledger), item_rows(ledger)) == ([], [])
-    assert hand_in(IntakeOrder(**order, document=document))["replayed"] is False
+    assert accept_in_process(IntakeOrder(**order, document=document))["replayed"] is False
 
 
 @pytest.mark.parametrize(("place", "passage"), [("hold.after", 2), ("accept.before", 2), ("accept.after", 2)])

@@ -9,9 +9,10 @@ from typing import Any
 
 from receipt_pipeline.accounting.report import report_document
 from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.intake.accept import Arrival
 from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.scans import FolderScans
-from receipt_pipeline.intake.submission import Arrival, Delivered, deliver
+from receipt_pipeline.intake.submission import Delivered, deliver
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.schema.effects import review_tasks
 from receipt_pipeline.objects.store import scan_key
@@ -54,8 +55,8 @@ def manifest_of(folder: Path, name: str = "manifest.json") -> bytes:
     return with_limits((folder / name).read_bytes())
 
 
-def hand_in(intake: IntakeContext, document: bytes, folder: Path, *, suffix: str = ".json") -> Delivered:
-    """Hand a manifest in at a door, its scans beside it in the folder."""
+def submit_case(intake: IntakeContext, document: bytes, folder: Path, *, suffix: str = ".json") -> Delivered:
+    """Submit a manifest whose scans are in the folder."""
     return deliver(intake, document, Arrival(PRINCIPAL, FolderScans(folder), "test", "case"), suffix=suffix)
 
 
@@ -82,7 +83,7 @@ class CaseHouse:
 
     def submit(self, folder: Path, name: str = "manifest.json") -> list[str]:
         """Hand a case's manifest in; returns the job of every row, in order."""
-        answer = hand_in(self.intake, manifest_of(folder, name), folder)
+        answer = submit_case(self.intake, manifest_of(folder, name), folder)
         return [line.acceptance.job_id for line in answer.lines if line.acceptance is not None]
 
     def scans(self, job_id: str) -> list[bytes]:

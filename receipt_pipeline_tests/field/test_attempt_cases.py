@@ -25,7 +25,7 @@ from receipt_pipeline_tests.fakes.failing_objects import PutFault
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain, scripted_outcome
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan
-from receipt_pipeline_tests.field.cases import CaseHouse, balance, case, hand_in, manifest_of
+from receipt_pipeline_tests.field.cases import CaseHouse, balance, case, manifest_of, submit_case
 from receipt_pipeline_tests.intake_home import job_rows
 
 pytestmark = pytest.mark.field
@@ -67,7 +67,7 @@ def test_case_02_a_failed_job_answers_its_resubmission_and_is_accepted_once(
     tried = [(row["outcome"], row["reason_code"]) for row in house.bench.attempts(job_id)]
     assert tried == [("failed", "UPLOAD.FAILED.v1")] * 3
     assert len(house.bench.chain.asked) == 1
-    answer = hand_in(house.intake, manifest_of(folder), folder)
+    answer = submit_case(house.intake, manifest_of(folder), folder)
     (line,) = answer.lines
     assert line.acceptance is not None
     assert (line.outcome.value, line.acceptance.job_id) == ("joined", job_id)
@@ -111,7 +111,7 @@ def test_case_12_work_that_waited_while_the_alias_moved_is_done_under_what_was_s
     written = json.loads(manifest_of(folder))
     written |= {"release": "current", "note": [written.pop("model"), written.pop("policy", "")]}
     document = json.dumps(written).encode()
-    answer = hand_in(house.intake, document, folder)
+    answer = submit_case(house.intake, document, folder)
     job_ids = [line.acceptance.job_id for line in answer.lines if line.acceptance is not None]
     other = replace(
         RELEASE, risk_model_digest=digest_of("model B"), policy_revision=digest_of("policy of later")
@@ -135,7 +135,7 @@ def test_case_12_work_that_waited_while_the_alias_moved_is_done_under_what_was_s
             RELEASE.policy_revision,
         )
     later = document.replace(b"rcpt-12", b"later-12")
-    moved = [line.acceptance for line in hand_in(house.intake, later, folder).lines]
+    moved = [line.acceptance for line in submit_case(house.intake, later, folder).lines]
     assert {acceptance.pins.release_id for acceptance in moved if acceptance} == {other_id}
     assert len(moved) == len(job_ids) == 3
 

@@ -13,7 +13,7 @@ from receipt_pipeline.intake.inbox.sweep import sweep_inbox
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
-from receipt_pipeline_tests.field.cases import CaseHouse, balance, case, hand_in, manifest_of
+from receipt_pipeline_tests.field.cases import CaseHouse, balance, case, manifest_of, submit_case
 from receipt_pipeline_tests.intake_home import batch_bytes, drop, hex_digest, job_rows, row_list, sweep
 
 pytestmark = pytest.mark.field
@@ -94,9 +94,9 @@ def test_case_10_one_output_for_an_answer_that_was_lost_and_asked_for_again(
 ) -> None:
     folder = case(shared, "10")
     for _ in range(6):
-        hand_in(house.intake, manifest_of(folder), folder)
+        submit_case(house.intake, manifest_of(folder), folder)
     house.work_off()
-    hand_in(house.intake, manifest_of(folder), folder)
+    submit_case(house.intake, manifest_of(folder), folder)
     house.work_off()
     (job_id,) = by_key(house).values()
     house.assert_objects(job_id)

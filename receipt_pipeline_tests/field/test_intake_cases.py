@@ -19,7 +19,7 @@ from receipt_pipeline.intake.submission import Delivered
 from receipt_pipeline.objects.store import scan_key
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
-from receipt_pipeline_tests.field.cases import case, hand_in, ours, with_limits
+from receipt_pipeline_tests.field.cases import case, ours, submit_case, with_limits
 from receipt_pipeline_tests.intake_home import (
     acknowledgements,
     an_intake,
@@ -122,11 +122,11 @@ def test_case_10_a_client_that_lost_the_answer_gets_it_again(
 ) -> None:
     folder = case(shared, "10")
     document = with_limits((folder / "manifest.json").read_bytes())
-    first = hand_in(intake, document, folder)
+    first = submit_case(intake, document, folder)
     clock.advance(60)
     with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda _: hand_in(intake, document, folder), range(2)))
-    answers += [hand_in(intake, document, folder) for _ in range(3)]
+        answers = list(pool.map(lambda _: submit_case(intake, document, folder), range(2)))
+    answers += [submit_case(intake, document, folder) for _ in range(3)]
 
     def told(answer: Delivered) -> tuple[Any, ...]:
         acceptance = answer.lines[0].acceptance
@@ -142,7 +142,9 @@ def test_case_10_a_client_that_lost_the_answer_gets_it_again(
 def test_case_17_a_used_key_with_another_body(shared: Path, intake: IntakeContext) -> None:
     folder = case(shared, "17")
     names = ("first", "second", "third", "fourth")
-    answers = [hand_in(intake, with_limits((folder / f"{name}.json").read_bytes()), folder) for name in names]
+    answers = [
+        submit_case(intake, with_limits((folder / f"{name}.json").read_bytes()), folder) for name in names
+    ]
     told = [(answer.lines[0].outcome.value, answer.lines[0].facts.get("differing")) for answer in answers]
     assert told == [("accepted", None), ("conflict", ["items"]), ("conflict", ["release"]), ("joined", None)]
     assert {answer.lines[0].idempotency_key for answer in answers} == {"rcpt-1701"}
@@ -242,7 +244,7 @@ def test_case_22_paths_that_lead_out(shared: Path, intake: IntakeContext, tmp_pa
         [sys.executable, str(folder / "setup.py"), str(folder / "scan.png"), str(target)], check=True
     )
     document = with_limits((target / "inbox/manifest.json").read_bytes())
-    answer = hand_in(intake, document, target / "inbox")
+    answer = submit_case(intake, document, target / "inbox")
     assert answer.counts == {"rows": 7, "accepted": 1, "joined": 0, "refused": 6, "conflicts": 0}
     refused = [line for line in answer.lines if line.outcome.value == "refused"]
     assert {line.reason_code for line in refused} == {"PATH.OUTSIDE.v1"}
@@ -281,7 +283,7 @@ def test_case_24_csv_with_a_mark_utf_16_and_conflicting_rows(shared: Path, intak
     folder = case(shared, "24")
 
     def brought(name: str) -> Delivered:
-        return hand_in(intake, (folder / f"manifest-{name}.csv").read_bytes(), folder, suffix=".csv")
+        return submit_case(intake, (folder / f"manifest-{name}.csv").read_bytes(), folder, suffix=".csv")
 
     assert [line.outcome.value for line in brought("bom-crlf").lines] == ["accepted", "accepted", "joined"]
     assert [line.outcome.value for line in brought("utf16").lines] == ["joined"] * 2

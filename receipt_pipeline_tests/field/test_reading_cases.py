@@ -19,7 +19,7 @@ from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.settings import SHIPPED_ARTIFACTS
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
-from receipt_pipeline_tests.field.cases import CaseHouse, balance, case, hand_in, manifest_of
+from receipt_pipeline_tests.field.cases import CaseHouse, balance, case, manifest_of, submit_case
 
 pytestmark = pytest.mark.field
 
@@ -89,7 +89,7 @@ class ReadingHouse:
     def play(self, folder: Path) -> dict[str, Told]:
         """Hand a case in, work it off, and tell what became of each file."""
         rows = json.loads((folder / "manifest.json").read_bytes())["items"]
-        answer = hand_in(self.house.intake, manifest_of(folder), folder)
+        answer = submit_case(self.house.intake, manifest_of(folder), folder)
         told: dict[str, Told] = {}
         for row, line in zip(rows, answer.lines, strict=True):
             told[row["file"]] = Told(job_id=line.job_id or "", refused=line.reason_code)

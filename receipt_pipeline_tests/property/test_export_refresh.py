@@ -76,7 +76,7 @@ class History:
                 self.ask,
                 self.look,
                 self.forget,
-                self.hand_in,
+                self.accept_manifest,
                 self.warn,
                 self.refuse,
             ),
@@ -138,7 +138,7 @@ class History:
             with self.services.ledger.transaction() as tx:
                 self.dice.choice([forget_diagnostics, _purge])(tx, job["job_id"])
 
-    def hand_in(self) -> None:
+    def accept_manifest(self) -> None:
         """Let a delivery arrive, and settle one that waits."""
         with self.services.ledger.transaction() as tx:
             if self.waiting and self.dice.random() < 0.6:

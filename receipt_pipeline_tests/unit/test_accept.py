@@ -20,7 +20,7 @@ from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.status_documents import send_status_documents
 from receipt_pipeline.intake import accept as accepting
 from receipt_pipeline.intake import scans as copying
-from receipt_pipeline.intake.accept import Acceptance, accept
+from receipt_pipeline.intake.accept import Acceptance
 from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.releases import approve_release, move_alias
@@ -29,10 +29,9 @@ from receipt_pipeline.ledger.status import decision_of, read_status
 from receipt_pipeline_tests.builders import CALLER, RELEASE, TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.intake_home import (
-    PRINCIPAL,
+    accept_manifest,
     an_intake,
     as_bytes,
-    hand_in,
     holders,
     item_rows,
     job_document,
@@ -59,7 +58,7 @@ def test_an_accepted_job_carries_pins_digests_limits_and_the_ledgers_time(
         "result_retention_s": 86_400,
         "max_attempts": 2,
     }
-    answer = hand_in(intake, job_document(folder, count=2, limits=limits), folder)
+    answer = accept_manifest(intake, job_document(folder, count=2, limits=limits), folder)
     (job,) = job_rows(intake.ledger)
     assert answer.pins == RELEASE.pins()
     assert {job[name] for name in answer.pins.as_document()} == set(answer.pins.as_document().values())
@@ -91,7 +90,7 @@ def test_the_answer_says_where_to_ask_and_nothing_of_a_result(
     def tell(job_id: str) -> None:
         send_status_documents(effects, limit=1, job_id=job_id)
 
-    answer = hand_in(dataclasses.replace(intake, after_accept=tell), job_document(folder), folder)
+    answer = accept_manifest(dataclasses.replace(intake, after_accept=tell), job_document(folder), folder)
     document = answer.as_document()
     assert {
         "job_id",
@@ -112,7 +111,7 @@ def test_the_answer_says_where_to_ask_and_nothing_of_a_result(
 
 @pytest.mark.requirement("R007", "R017")
 def test_nobody_gets_a_decision_out_of_an_accepted_job(intake: IntakeContext, folder: Path) -> None:
-    answer = hand_in(intake, job_document(folder), folder)
+    answer = accept_manifest(intake, job_document(folder), folder)
     with pytest.raises(AttributeError):
         answer.score  # type: ignore[attr-defined]  # noqa: B018
     with intake.ledger.reading() as tx:
@@ -123,11 +122,11 @@ def test_nobody_gets_a_decision_out_of_an_accepted_job(intake: IntakeContext, fo
 
 @pytest.mark.requirement("R012")
 def test_the_caller_is_the_principals_whatever_the_request_says(intake: IntakeContext, folder: Path) -> None:
-    hand_in(intake, job_document(folder), folder)
+    accept_manifest(intake, job_document(folder), folder)
     assert [(job["caller"], job["tenant"]) for job in job_rows(intake.ledger)] == [(CALLER, TENANT)]
     document = job_document(folder, key="other", caller="the boss")
     with pytest.raises(InputRefused) as caught:
-        hand_in(intake, document, folder)
+        accept_manifest(intake, document, folder)
     assert (caught.value.reason.code, caught.value.pointer) == ("FIELD.UNKNOWN.v1", "/caller")
 
 
@@ -138,7 +137,7 @@ def test_a_principal_without_the_role_is_turned_away(intake: IntakeContext, fold
         Principal(TENANT, "", frozenset({Role.SUBMITTER})),
     ):
         with pytest.raises(NotAllowed) as caught:
-            hand_in(intake, job_document(folder), folder, principal=principal)
+            accept_manifest(intake, job_document(folder), folder, principal=principal)
         assert caught.value.reason.code == "NOT_PERMITTED.v1"
     assert job_rows(intake.ledger) == []
 
@@ -148,7 +147,7 @@ def test_a_repeat_joins_the_first_job_and_opens_no_scan(
     intake: IntakeContext, folder: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = job_document(folder)
-    first = hand_in(intake, document, folder)
+    first = accept_manifest(intake, document, folder)
     clock.advance(MINUTE_S)
     (folder / "scans/1.png").unlink()
 
@@ -156,7 +155,7 @@ def test_a_repeat_joins_the_first_job_and_opens_no_scan(
         raise AssertionError("a scan was opened for a repeat")
 
     monkeypatch.setattr(copying, "open_confined", opened)
-    again = hand_in(intake, dict(reversed(document.items())), folder)
+    again = accept_manifest(intake, dict(reversed(document.items())), folder)
     assert (first.replayed, again.replayed) == (False, True)
     assert dataclasses.replace(again, replayed=False) == first
     with intake.ledger.reading() as tx:
@@ -170,15 +169,15 @@ def test_a_used_key_with_another_request_is_a_conflict_that_names_fields_and_no_
     intake: IntakeContext, folder: Path
 ) -> None:
     document = job_document(folder)
-    first = hand_in(intake, document, folder)
+    first = accept_manifest(intake, document, folder)
     changed = document | {"limits": {"max_attempts": 7}, "release": "2026-11"}
     with pytest.raises(KeyConflict) as caught:
-        hand_in(intake, changed, folder)
+        accept_manifest(intake, changed, folder)
     assert (caught.value.reason.code, caught.value.pointer) == ("KEY.CONFLICT.v1", "/idempotency_key")
     assert caught.value.facts["differing"] == ["limits.max_attempts", "release"]
     assert caught.value.facts["job_id"] == first.job_id
     same = document | {"limits": {"max_attempts": 3}, "effects": {}, "release": "production"}
-    assert hand_in(intake, same, folder).job_id == first.job_id
+    assert accept_manifest(intake, same, folder).job_id == first.job_id
     assert len(job_rows(intake.ledger)) == 1
 
 
@@ -187,7 +186,7 @@ def test_many_identical_requests_at_once_make_one_job(intake: IntakeContext, fol
     document = as_bytes(job_document(folder, count=2))
 
     def once(_: int) -> Acceptance:
-        return accept(intake, document, principal=PRINCIPAL, folder=folder, door="test")
+        return accept_manifest(intake, document, folder)
 
     with ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(once, range(6)))
@@ -202,7 +201,7 @@ def test_the_loser_of_a_race_answers_as_a_repeat(
 ) -> None:
     document = job_document(folder)
     found, calls = accepting.find_replay, []
-    first = hand_in(intake, document, folder)
+    first = accept_manifest(intake, document, folder)
 
     def blind_twice(tx: Any, **given: Any) -> Any:
         # Neither before copying nor in its own transaction does the loser see the winner.
@@ -210,7 +209,7 @@ def test_the_loser_of_a_race_answers_as_a_repeat(
         return None if len(calls) <= 2 else found(tx, **given)
 
     monkeypatch.setattr(accepting, "find_replay", blind_twice)
-    loser = hand_in(intake, document, folder)
+    loser = accept_manifest(intake, document, folder)
     assert (loser.job_id, loser.replayed) == (first.job_id, True)
     assert len(job_rows(intake.ledger)) == 1
 
@@ -218,12 +217,12 @@ def test_the_loser_of_a_race_answers_as_a_repeat(
 @pytest.mark.requirement("R036")
 def test_moving_the_alias_changes_no_accepted_job(intake: IntakeContext, folder: Path) -> None:
     document = job_document(folder)
-    first = hand_in(intake, document, folder)
+    first = accept_manifest(intake, document, folder)
     with intake.ledger.transaction() as tx:
         approve_release(tx, OTHER, name="2026-12", approved_by="kim")
         move_alias(tx, alias="production", release_id=OTHER.release_id, moved_by="kim")
-    assert hand_in(intake, document, folder).pins == first.pins == RELEASE.pins()
-    assert hand_in(intake, job_document(folder, key="later"), folder).pins == OTHER.pins()
+    assert accept_manifest(intake, document, folder).pins == first.pins == RELEASE.pins()
+    assert accept_manifest(intake, job_document(folder, key="later"), folder).pins == OTHER.pins()
 
 
 @pytest.mark.requirement("R014")
@@ -242,7 +241,7 @@ def test_the_queue_deadline_comes_from_the_cutoff_and_must_lie_ahead(
         document = job_document(folder, reconciliation_cutoff=cutoff)
         assert refusal_of(intake, document, folder) == ("CUTOFF.PASSED.v1", "/reconciliation_cutoff")
     cutoff = (clock.now() + dt.timedelta(seconds=margin_s + MINUTE_S)).isoformat()
-    answer = hand_in(intake, job_document(folder, reconciliation_cutoff=cutoff), folder)
+    answer = accept_manifest(intake, job_document(folder, reconciliation_cutoff=cutoff), folder)
     assert answer.queue_deadline == clock.now() + dt.timedelta(seconds=MINUTE_S)
 
 
@@ -250,9 +249,9 @@ def test_limits_that_can_hardly_be_met_are_accepted_with_a_warning(
     intake: IntakeContext, folder: Path
 ) -> None:
     short = job_document(folder, count=2, limits={"processing_timeout_s": 3})
-    assert hand_in(intake, short, folder).warnings == ("LIMIT.TOO_SHORT.v1",)
+    assert accept_manifest(intake, short, folder).warnings == ("LIMIT.TOO_SHORT.v1",)
     alike = {"max_queue_age_s": 900, "processing_timeout_s": 900, "result_retention_s": 900}
-    answer = hand_in(intake, job_document(folder, key="alike", limits=alike), folder)
+    answer = accept_manifest(intake, job_document(folder, key="alike", limits=alike), folder)
     assert answer.warnings == ("LIMIT.ALL_EQUAL.v1",)
 
 
@@ -261,10 +260,10 @@ def test_the_same_envelope_days_later_selects_the_same_items(
     intake: IntakeContext, folder: Path, clock: FakeClock
 ) -> None:
     document = job_document(folder, count=3)
-    first = hand_in(intake, document, folder)
+    first = accept_manifest(intake, document, folder)
     before = item_rows(intake.ledger)
     clock.advance(3 * 86_400)
-    assert hand_in(intake, document, folder).job_id == first.job_id
+    assert accept_manifest(intake, document, folder).job_id == first.job_id
     assert item_rows(intake.ledger) == before
 
 
@@ -275,10 +274,5 @@ def test_an_answer_does_not_depend_on_the_status_document(ledger: Ledger, home: 
         told.append(job_id)
         raise ObjectFault(STORAGE_FULL)
 
-    answer = hand_in(an_intake(ledger, home, after_accept=broken), job_document(folder), folder)
+    answer = accept_manifest(an_intake(ledger, home, after_accept=broken), job_document(folder), folder)
     assert told == [answer.job_id]
-
-
-def test_a_batch_is_no_single_job(intake: IntakeContext, folder: Path) -> None:
-    document = {"contract": "receipt-batch/v1", "rows": [{"key": "k", "file": "a", "sha256": "a" * 64}]}
-    assert refusal_of(intake, document, folder) == ("CONTRACT.UNKNOWN.v1", "/contract")

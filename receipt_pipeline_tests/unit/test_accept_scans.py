@@ -17,8 +17,8 @@ from receipt_pipeline.ledger.schema.effects import object_refs
 from receipt_pipeline.objects.store import scan_key
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.intake_home import (
+    accept_manifest,
     as_bytes,
-    hand_in,
     hex_digest,
     holders,
     item_rows,
@@ -38,14 +38,14 @@ def test_equal_file_names_with_other_bytes_are_two_jobs(
     for place, number in ((folder, 1), (other, 2)):
         item = put_scan(place, "receipt.png", number)
         document = {"contract": "receipt-job/v1", "idempotency_key": f"k-{number}", "items": [item]}
-        hand_in(intake, document, place)
+        accept_manifest(intake, document, place)
     assert {item["label"] for item in item_rows(intake.ledger)} == {"receipt.png"}
     assert len({item["sha256"] for item in item_rows(intake.ledger)}) == len(job_rows(intake.ledger)) == 2
 
 
 @pytest.mark.requirement("R032")
 def test_bytes_under_the_same_path_may_change_after_acceptance(intake: IntakeContext, folder: Path) -> None:
-    hand_in(intake, job_document(folder), folder)
+    accept_manifest(intake, job_document(folder), folder)
     (folder / "scans/1.png").write_bytes(scan_bytes(99))
     (item,) = item_rows(intake.ledger)
     assert intake.objects.read(scan_key(TENANT, item["sha256"])) == scan_bytes(1)
@@ -63,12 +63,12 @@ def test_scans_added_to_the_folder_later_do_not_join_an_accepted_job(
         "idempotency_key": "listed",
         "items_ref": {"uri": "items.json", "sha256": hex_digest(items)},
     }
-    first = hand_in(intake, document, folder)
+    first = accept_manifest(intake, document, folder)
     grown = as_bytes([*listed, put_scan(folder, "scans/3.png", 3)])
     (folder / "items.json").write_bytes(grown)
     assert [item["item_id"] for item in item_rows(intake.ledger)] == ["r-001", "r-002"]
     with pytest.raises(InputRefused) as caught:
-        hand_in(intake, document, folder)
+        accept_manifest(intake, document, folder)
     assert (caught.value.reason.code, caught.value.pointer) == ("SCAN.DIGEST.v1", "/items_ref")
     assert job_rows(intake.ledger)[0]["job_id"] == first.job_id
 
@@ -104,7 +104,7 @@ def test_a_scan_as_stated_or_of_no_known_kind_is_accepted_by_its_bytes(
     for name, data in (("broken.jpg", broken), ("empty.jpg", b"")):
         item = {"item_id": name, "uri": name, "sha256": hex_digest(data), "media_type": "image/jpeg"}
         document["items"].append(item)
-    hand_in(intake, document, folder)
+    accept_manifest(intake, document, folder)
     told = [(item["size_bytes"], item["media_type"]) for item in item_rows(intake.ledger)]
     assert told == [(len(scan_bytes()), "image/png"), (len(broken), ""), (0, "")]
 
@@ -140,11 +140,11 @@ def test_a_full_disk_is_said_so_and_nothing_is_accepted(
 
     monkeypatch.setattr(intake.objects, "copy_in", full)
     with pytest.raises(ObjectFault) as caught:
-        hand_in(intake, job_document(folder), folder)
+        accept_manifest(intake, job_document(folder), folder)
     assert caught.value.reason.code == "STORAGE.FULL.v1"
     monkeypatch.undo()
     assert job_rows(intake.ledger) == []
-    assert hand_in(intake, job_document(folder), folder).replayed is False
+    assert accept_manifest(intake, job_document(folder), folder).replayed is False
 
 
 def test_scans_are_held_while_they_are_copied_and_by_their_job_afterwards(
@@ -158,7 +158,7 @@ def test_scans_are_held_while_they_are_copied_and_by_their_job_afterwards(
         return copied(*given, **named)
 
     monkeypatch.setattr(accepting, "copy_scans", watching)
-    answer = hand_in(intake, job_document(folder), folder)
+    answer = accept_manifest(intake, job_document(folder), folder)
     assert len(seen) == 1
     assert len(seen[0]) == 1
     assert holders(intake.ledger) == {answer.job_id}
@@ -180,6 +180,6 @@ def test_a_hold_that_was_lost_makes_acceptance_copy_again(
         return stored
 
     monkeypatch.setattr(accepting, "copy_scans", losing)
-    hand_in(intake, job_document(folder), folder)
+    accept_manifest(intake, job_document(folder), folder)
     assert len(rounds) == 2
     assert intake.objects.read(scan_key(TENANT, rounds[0][0].sha256)) == scan_bytes(1)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from receipt_pipeline.intake.accept_job import Arrival
 
 from receipt_pipeline.core.errors import LedgerUnavailable, NotAllowed, ObjectFault
 from receipt_pipeline.core.principals import Principal
@@ -17,13 +18,12 @@ from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.manifest import parse_document
 from receipt_pipeline.intake.scans import FolderScans, PassEnded
 from receipt_pipeline.intake.submission import (
-    Arrival,
     Delivered,
     deliver,
+    finish_delivery,
     open_arrival,
     process_delivery,
     read_delivered,
-    settle,
 )
 from receipt_pipeline.ledger.submissions import list_submissions
 from receipt_pipeline_tests.builders import TENANT
@@ -45,7 +45,7 @@ def arrival(folder: Path) -> Arrival:
     return Arrival(PRINCIPAL, FolderScans(folder), "test", "batch.json")
 
 
-def hand_in(intake: IntakeContext, document: bytes, folder: Path) -> Delivered:
+def accept_manifest(intake: IntakeContext, document: bytes, folder: Path) -> Delivered:
     return deliver(intake, document, arrival(folder))
 
 
@@ -69,7 +69,7 @@ def test_every_row_gets_its_own_line_and_the_counts_balance(intake: IntakeContex
         other | {"idempotency_key": "out", "uri": "../b.png"},
         {"idempotency_key": "short"},
     ]
-    delivered = hand_in(intake, batch_bytes(rows), folder)
+    delivered = accept_manifest(intake, batch_bytes(rows), folder)
     told = [(line.outcome.value, line.reason_code, line.pointer) for line in delivered.lines]
     assert told == [
         ("accepted", "", ""),
@@ -87,7 +87,7 @@ def test_every_row_gets_its_own_line_and_the_counts_balance(intake: IntakeContex
 
 
 def test_the_answer_and_its_row_in_the_ledger_say_the_same(intake: IntakeContext, folder: Path) -> None:
-    delivered = hand_in(intake, batch_bytes([row_of(folder, "a.png", 1), {"key": "b"}]), folder)
+    delivered = accept_manifest(intake, batch_bytes([row_of(folder, "a.png", 1), {"key": "b"}]), folder)
     (submission,) = submission_list(intake.ledger)
     assert (submission["state"], submission["rows_total"]) == ("accepted", 2)
     assert (submission["accepted"], submission["refused"]) == (1, 1)
@@ -104,7 +104,7 @@ def test_the_answer_and_its_row_in_the_ledger_say_the_same(intake: IntakeContext
 
 
 def test_a_row_is_a_job_of_one_item_named_by_its_key(intake: IntakeContext, folder: Path) -> None:
-    hand_in(intake, batch_bytes([row_of(folder, "a.png", 1, key="desk-7")]), folder)
+    accept_manifest(intake, batch_bytes([row_of(folder, "a.png", 1, key="desk-7")]), folder)
     (item,) = item_rows(intake.ledger)
     assert (item["item_id"], item["id_explicit"]) == ("desk-7", True)
     assert job_rows(intake.ledger)[0]["contract"] == "receipt-batch/v1"
@@ -112,22 +112,22 @@ def test_a_row_is_a_job_of_one_item_named_by_its_key(intake: IntakeContext, fold
 
 def test_the_same_batch_again_joins_row_by_row(intake: IntakeContext, folder: Path) -> None:
     document = batch_bytes([row_of(folder, f"{number}.png", number) for number in (1, 2, 3)])
-    first, again = hand_in(intake, document, folder), hand_in(intake, document, folder)
+    first, again = accept_manifest(intake, document, folder), accept_manifest(intake, document, folder)
     assert (outcomes(first), outcomes(again)) == (["accepted"] * 3, ["joined"] * 3)
     assert first.job_ids == again.job_ids
     assert (first.state.value, again.state.value) == ("accepted", "joined")
 
 
 def test_a_document_that_is_no_batch_is_one_refused_line(intake: IntakeContext, folder: Path) -> None:
-    delivered = hand_in(intake, b'{"contract": "receipt-batch/v1", "rows": [NaN]}', folder)
+    delivered = accept_manifest(intake, b'{"contract": "receipt-batch/v1", "rows": [NaN]}', folder)
     assert (outcomes(delivered), delivered.state.value) == (["refused"], "refused")
     assert (delivered.lines[0].reason_code, delivered.lines[0].pointer) == ("MANIFEST.NOT_JSON.v1", "/rows/0")
     assert submission_list(intake.ledger)[0]["reason_code"] == "MANIFEST.NOT_JSON.v1"
 
 
 def test_a_conflicting_job_is_one_line_in_conflict(intake: IntakeContext, folder: Path) -> None:
-    hand_in(intake, as_bytes(job_document(folder)), folder)
-    delivered = hand_in(intake, as_bytes(job_document(folder, count=2)), folder)
+    accept_manifest(intake, as_bytes(job_document(folder)), folder)
+    delivered = accept_manifest(intake, as_bytes(job_document(folder, count=2)), folder)
     assert (outcomes(delivered), delivered.state.value) == (["conflict"], "conflict")
     assert delivered.lines[0].facts["differing"] == ["items"]
     assert delivered.job_ids == ()
@@ -137,7 +137,7 @@ def test_infrastructure_trouble_decides_no_row_and_the_next_try_goes_on(
     intake: IntakeContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [row_of(folder, f"{number}.png", number) for number in (1, 2, 3)]
-    accepted, tried = batches.accept, []
+    accepted, tried = batches.accept_job, []
 
     def broken(*given: Any, **named: Any) -> Any:
         tried.append(1)
@@ -145,19 +145,19 @@ def test_infrastructure_trouble_decides_no_row_and_the_next_try_goes_on(
             raise LedgerUnavailable(LEDGER_UNAVAILABLE, tries=6)
         return accepted(*given, **named)
 
-    monkeypatch.setattr(batches, "accept", broken)
+    monkeypatch.setattr(batches, "accept_job", broken)
     with pytest.raises(LedgerUnavailable) as caught:
-        hand_in(intake, batch_bytes(rows), folder)
+        accept_manifest(intake, batch_bytes(rows), folder)
     assert caught.value.reason.code == "LEDGER.UNAVAILABLE.v1"
     assert len(job_rows(intake.ledger)) == 1
-    assert outcomes(hand_in(intake, batch_bytes(rows), folder)) == ["joined", "accepted", "accepted"]
+    assert outcomes(accept_manifest(intake, batch_bytes(rows), folder)) == ["joined", "accepted", "accepted"]
 
 
 def test_a_full_disk_in_mid_batch_keeps_the_rows_before_it(
     intake: IntakeContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [row_of(folder, f"{number}.png", number) for number in (1, 2)]
-    accepted, tried = batches.accept, []
+    accepted, tried = batches.accept_job, []
 
     def full(*given: Any, **named: Any) -> Any:
         tried.append(1)
@@ -165,8 +165,8 @@ def test_a_full_disk_in_mid_batch_keeps_the_rows_before_it(
             raise ObjectFault(STORAGE_FULL)
         return accepted(*given, **named)
 
-    monkeypatch.setattr(batches, "accept", full)
-    delivered = hand_in(intake, batch_bytes(rows), folder)
+    monkeypatch.setattr(batches, "accept_job", full)
+    delivered = accept_manifest(intake, batch_bytes(rows), folder)
     assert outcomes(delivered) == ["accepted"]
     assert submission_list(intake.ledger)[0]["reason_code"] == "STORAGE.FULL.v1"
 
@@ -186,7 +186,7 @@ def test_a_pass_that_ends_in_mid_batch_is_taken_up_where_it_ended(
             )
         assert len(row_list(intake.ledger)) == done
     assert process_delivery(intake, parsed, arrival(folder), submission_id) == 0
-    settle(intake, submission_id)
+    finish_delivery(intake, submission_id)
     delivered = read_delivered(intake, submission_id)
     assert outcomes(delivered) == ["accepted"] * 5
     assert [line.row_no for line in delivered.lines] == [1, 2, 3, 4, 5]
@@ -231,7 +231,7 @@ def test_time_grows_in_line_with_the_rows(sqlite_ledger_url: str, tmp_path: Path
         intake = an_intake(ledger, tmp_path / f"home-{rows}")
         document = batch_bytes([row_of(folder, f"{n}.png", n, key=f"{rows}-{n}") for n in range(rows)])
         began = time.process_time()
-        delivered = hand_in(intake, document, folder)
+        delivered = accept_manifest(intake, document, folder)
         spent = time.process_time() - began
         ledger.close()
         assert delivered.counts["accepted"] == rows

@@ -88,7 +88,7 @@ def test_a_loose_scan_whose_pass_was_killed_after_its_acceptance_is_moved_by_the
     def killed(*given: Any, **named: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr("receipt_pipeline.intake.inbox.file.settle", killed)
+    monkeypatch.setattr("receipt_pipeline.intake.inbox.file.finish_delivery", killed)
     with pytest.raises(Killed):
         sweep(intake)
     monkeypatch.undo()

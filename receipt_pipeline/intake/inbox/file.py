@@ -1,4 +1,4 @@
-"""One dropped file, from reading to its acknowledgement."""
+"""Process one dropped file until its acknowledgment."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from receipt_pipeline.core.reasons import (
     SCAN_UNREADABLE,
 )
 from receipt_pipeline.core.request import JobRequest
+from receipt_pipeline.intake.accept import Arrival
 from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.inbox.listing import DroppedFile, FileKind
 from receipt_pipeline.intake.inbox.moves import acknowledge, move_delivery, move_scans, scans_of
 from receipt_pipeline.intake.manifest import OPEN_ENDED_SUFFIXES, Batch, parse_document
 from receipt_pipeline.intake.scans import list_loader, read_document
-from receipt_pipeline.intake.submission import Arrival, open_arrival, process_delivery, settle
+from receipt_pipeline.intake.submission import finish_delivery, open_arrival, process_delivery
 from receipt_pipeline.intake.submit import hash_scan, scans_request
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
@@ -44,12 +45,11 @@ MAY_STILL_COME = frozenset({SCAN_MISSING, SCAN_UNREADABLE, SCAN_CHANGING})
 MAY_STILL_GROW = frozenset({SCAN_SIZE, SCAN_DIGEST})
 
 
-class Patience:
-    """What one waiting delivery waits for, and since when.
+class ArrivalTimeout:
+    """Decides whether a delivery still waits for its scans.
 
-    A scan that is missing, unreadable or changing may come until `arrival_timeout_s` after the
-    delivery. One that is there with other bytes may still be growing; once its size stood still
-    for `debounce_s`, it is what it is.
+    A scan that is missing, unreadable or changing may arrive until `arrival_timeout_s` after the delivery.
+    One with other bytes may still be growing, until its size has not changed for `debounce_s`.
     """
 
     def __init__(self, submission: dict[str, Any], *, now: dt.datetime, limits: IntakeLimits) -> None:
@@ -62,30 +62,24 @@ class Patience:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what the next pass has to know."""
+        """Return what the next pass must know."""
         return {"still": self._still} if self._still else {}
 
-    def judge(self, refusal: InputRefused) -> InputRefused | None:
-        """Return the refusal that stands, or None to look again in a later pass; `why` tells the last one."""
-        judged = self._judged(refusal)
-        if judged is None:
+    def final_refusal(self, refusal: InputRefused) -> InputRefused | None:
+        """Return the final refusal, or None to look again in a later pass; `why` explains the last one."""
+        reason = refusal.reason
+        waits = (reason in MAY_STILL_COME and not self._overdue) or (
+            reason in MAY_STILL_GROW and not self._overdue and not self._is_unchanged(refusal)
+        )
+        if waits:
             self.why = refusal.explain()
-        return judged
-
-    def _judged(self, refusal: InputRefused) -> InputRefused | None:
-        if refusal.reason in MAY_STILL_COME:
-            return self._incomplete(refusal) if self._overdue else None
-        if refusal.reason in MAY_STILL_GROW:
-            return refusal if self._overdue or self._stands_still(refusal) else None
-        return refusal
-
-    def _incomplete(self, refusal: InputRefused) -> InputRefused:
-        if refusal.reason is not SCAN_MISSING:
+            return None
+        if reason is not SCAN_MISSING:
             return refusal
         facts = dict(refusal.facts) | {"waited_s": self._limits.arrival_timeout_s}
         return InputRefused(INBOX_INCOMPLETE, pointer=refusal.pointer, **facts)
 
-    def _stands_still(self, refusal: InputRefused) -> bool:
+    def _is_unchanged(self, refusal: InputRefused) -> bool:
         size_bytes = int(refusal.facts["size_bytes"])
         now_us = (self._now - EPOCH) // MICROSECOND
         seen = self._before.get(refusal.pointer)
@@ -95,12 +89,13 @@ class Patience:
         return now_us - since_us >= self._limits.debounce_s * 1_000_000
 
 
-DOOR = "inbox"
-CUT_SHORT = frozenset({MANIFEST_NOT_JSON, MANIFEST_ENCODING})
+ENTRY_POINT = "inbox"
+NOT_STABLE = "The file must stay unchanged first."
+INCOMPLETE_DOCUMENT = frozenset({MANIFEST_NOT_JSON, MANIFEST_ENCODING})
 
 
 class DroppedFiles:
-    """The files of one pass: rows known before it, and what it moved, named and left waiting."""
+    """The files of one pass: rows known before it, and which files it moved, named or left waiting."""
 
     def __init__(
         self,
@@ -119,7 +114,7 @@ class DroppedFiles:
         self.waiting: dict[str, str] = {}
 
     def note_loose(self, files: Iterable[DroppedFile]) -> None:
-        """Note loose scans at first sight, and anew whenever they changed: they must stand still."""
+        """Record single scans when they appear and when they change: they must stay unchanged first."""
         changed = [file for file in files if not self._unchanged(file)]
         if not changed:
             return
@@ -135,14 +130,13 @@ class DroppedFiles:
                 self._known[file.place] = self._opened(tx, file, digest="", facts=_stamp(file))
 
     def handle(self, file: DroppedFile) -> SubmissionState:
-        """Take one file in as far as possible; WAITING when a later pass must look again.
+        """Process one file as far as possible; WAITING when a later pass must look again.
 
         Raises:
-            PassEnded: the time bound was reached in the middle of it.
+            PassEnded: the time limit was reached.
             ObjectFault, LedgerUnavailable: infrastructure failed; the file waits as it is.
         """
-        take = self._loose_scan if file.kind is FileKind.LOOSE_SCAN else self._manifest
-        return take(file)
+        return self._loose_scan(file) if file.kind is FileKind.LOOSE_SCAN else self._manifest(file)
 
     def _manifest(self, file: DroppedFile) -> SubmissionState:
         scans = scans_of(self._intake, file)
@@ -153,62 +147,66 @@ class DroppedFiles:
         row = self._row_of(file, digest_of_bytes(document))
         if row["state"] != SubmissionState.WAITING:
             return self._finish(file, row, self._parsed(file, document))
-        still = self._now - row["received_at"] >= dt.timedelta(seconds=self._intake.limits.intake.debounce_s)
-        if file.suffix in OPEN_ENDED_SUFFIXES and not still:
-            return self._wait(file, row, "it must stand still first", {})
-        patience = Patience(row, now=self._now, limits=self._intake.limits.intake)
+        old_enough = self._is_old_enough(row)
+        if file.suffix in OPEN_ENDED_SUFFIXES and not old_enough:
+            return self._wait(file, row, NOT_STABLE, {})
+        timeout = self._timeout(row)
         parsed: JobRequest | Batch | None = None
         try:
             parsed = parse_document(document, suffix=file.suffix, load_list=list_loader(scans))
             self._name_scans(file, parsed)
-            left = process_delivery(
-                self._intake,
-                parsed,
-                self._arrival(file),
-                row["submission_id"],
-                time_is_up=self._time_is_up,
-                judge=patience.judge,
-            )
+            left = self._process(parsed, self._arrival(file), row, timeout)
         except InputRefused as refusal:
-            if parsed is None and refusal.reason in CUT_SHORT and not still:
-                return self._wait(file, row, "it may still be written", {})
-            judged = patience.judge(refusal) if parsed is None else refusal
-            if judged is None:
-                return self._wait(file, row, patience.why, patience.facts)
-            return self._finish(file, row, parsed, error=judged)
+            if parsed is None and refusal.reason in INCOMPLETE_DOCUMENT and not old_enough:
+                return self._wait(file, row, "The file may still be incomplete.", {})
+            final = timeout.final_refusal(refusal) if parsed is None else refusal
+            if final is None:
+                return self._wait(file, row, timeout.why, timeout.facts)
+            return self._finish(file, row, parsed, error=final)
         except KeyConflict as conflict:
             return self._finish(file, row, parsed, error=conflict)
         if left:
-            return self._wait(file, row, patience.why, patience.facts)
+            return self._wait(file, row, timeout.why, timeout.facts)
         return self._finish(file, row, parsed)
 
     def _loose_scan(self, file: DroppedFile) -> SubmissionState:
         row = self._known[file.place]
         if row["state"] != SubmissionState.WAITING:
-            return self._finish(file, row, None, digest=self._digest_left_out(file, row))
-        if self._now - row["received_at"] < dt.timedelta(seconds=self._intake.limits.intake.debounce_s):
-            return self._wait(file, row, "it must stand still first", None)
-        arrival = self._arrival(file)
-        patience = Patience(row, now=self._now, limits=self._intake.limits.intake)
+            return self._finish(file, row, None, digest=self._missing_digest(file, row))
+        if not self._is_old_enough(row):
+            return self._wait(file, row, NOT_STABLE, None)
+        arrival, timeout = self._arrival(file), self._timeout(row)
         try:
             sha256 = hash_scan(arrival.scans, file.name, pointer=file.name)
             request = scans_request({file.name: sha256}, principal=arrival.principal)
-            left = process_delivery(
-                self._intake,
-                request,
-                arrival,
-                row["submission_id"],
-                time_is_up=self._time_is_up,
-                judge=patience.judge,
-            )
+            left = self._process(request, arrival, row, timeout)
         except InputRefused as refusal:
-            judged = patience.judge(refusal)
-            if judged is None:
-                return self._wait(file, row, patience.why, None)
-            return self._finish(file, row, None, error=judged)
+            final = timeout.final_refusal(refusal)
+            if final is None:
+                return self._wait(file, row, timeout.why, None)
+            return self._finish(file, row, None, error=final)
         if left:
-            return self._wait(file, row, patience.why, None)
+            return self._wait(file, row, timeout.why, None)
         return self._finish(file, row, None, digest=f"sha256:{sha256}")
+
+    def _is_old_enough(self, row: dict[str, Any]) -> bool:
+        debounce_s = self._intake.limits.intake.debounce_s
+        return bool(self._now - row["received_at"] >= dt.timedelta(seconds=debounce_s))
+
+    def _timeout(self, row: dict[str, Any]) -> ArrivalTimeout:
+        return ArrivalTimeout(row, now=self._now, limits=self._intake.limits.intake)
+
+    def _process(
+        self, parsed: JobRequest | Batch, arrival: Arrival, row: dict[str, Any], timeout: ArrivalTimeout
+    ) -> int:
+        return process_delivery(
+            self._intake,
+            parsed,
+            arrival,
+            row["submission_id"],
+            time_is_up=self._time_is_up,
+            final_refusal=timeout.final_refusal,
+        )
 
     def _finish(
         self,
@@ -219,8 +217,8 @@ class DroppedFiles:
         error: InputRefused | KeyConflict | None = None,
         digest: str | None = None,
     ) -> SubmissionState:
-        """Settle a delivery, answer it and move its files along; repeated after a crash, harmlessly."""
-        delivered = settle(self._intake, row["submission_id"], error=error, document_digest=digest)
+        """Finish a delivery, answer it and move its files; it can be repeated after a crash."""
+        delivered = finish_delivery(self._intake, row["submission_id"], error=error, document_digest=digest)
         acknowledge(self._intake, file, delivered)
         if parsed is not None:
             move_scans(self._intake, file, parsed, delivered)
@@ -237,8 +235,8 @@ class DroppedFiles:
                 keep_facts(tx, row["submission_id"], facts)
         return SubmissionState.WAITING
 
-    def _digest_left_out(self, file: DroppedFile, row: dict[str, Any]) -> str | None:
-        """Return the digest of a scan that was accepted right before a crash, None when it is noted."""
+    def _missing_digest(self, file: DroppedFile, row: dict[str, Any]) -> str | None:
+        """Return the digest of a scan that was accepted right before a crash, None when it is recorded."""
         if row["document_digest"] or row["state"] not in (SubmissionState.ACCEPTED, SubmissionState.JOINED):
             return None
         scans = scans_of(self._intake, file)
@@ -247,10 +245,10 @@ class DroppedFiles:
     def _unreadable(self, file: DroppedFile, refusal: InputRefused) -> SubmissionState:
         """Wait for a manifest that cannot be read yet, then refuse it."""
         row = self._row_of(file, "")
-        judged = Patience(row, now=self._now, limits=self._intake.limits.intake).judge(refusal)
-        if judged is None:
+        final = self._timeout(row).final_refusal(refusal)
+        if final is None:
             return self._wait(file, row, refusal.explain(), None)
-        return self._finish(file, row, None, error=judged)
+        return self._finish(file, row, None, error=final)
 
     def _row_of(self, file: DroppedFile, digest: str) -> dict[str, Any]:
         """Return the row of exactly these bytes at this place, opening or restarting one."""
@@ -259,7 +257,7 @@ class DroppedFiles:
             return row
         with self._intake.ledger.transaction() as tx:
             if row is not None and row["state"] == SubmissionState.WAITING:
-                # It was still being written, or was replaced while it waited: these bytes count now.
+                # It was still being written, or was replaced while it waited; the new bytes count.
                 finish_submission(tx, row["submission_id"], state=SubmissionState.IGNORED, rows_total=0)
             if row is not None:
                 leave_place(tx, [row["submission_id"]])
@@ -287,7 +285,7 @@ class DroppedFiles:
 
     def _arrival(self, file: DroppedFile) -> Arrival:
         principal = Principal(file.tenant, self._intake.inbox_caller, frozenset({Role.SUBMITTER}))
-        return Arrival(principal, scans_of(self._intake, file), DOOR, file.name, file.place)
+        return Arrival(principal, scans_of(self._intake, file), ENTRY_POINT, file.name, file.place)
 
     def _parsed(self, file: DroppedFile, document: bytes) -> JobRequest | Batch | None:
         loader = list_loader(scans_of(self._intake, file))
@@ -297,7 +295,7 @@ class DroppedFiles:
             return None
 
     def _name_scans(self, file: DroppedFile, parsed: JobRequest | Batch) -> None:
-        """Remember which pictures a manifest names, so that they are not listed as left alone."""
+        """Remember which scans a manifest names, so they are not listed as unnamed."""
         folder = PurePosixPath(file.place).parent
         if isinstance(parsed, JobRequest):
             uris = [item.uri for item in parsed.items]

@@ -13,7 +13,7 @@ from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.request import ItemRequest
 from receipt_pipeline.effects.consume import consume_due, receive_event
 from receipt_pipeline.effects.deliver import deliver
-from receipt_pipeline.intake.accept import accept
+from receipt_pipeline.intake.accept import Arrival, accept_job
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.accept import Lineage
 from receipt_pipeline.ledger.jobs.cancel import cancel_job, link_replacement, supersede_job
@@ -87,12 +87,10 @@ def submit(harness: Harness, wanted: WantedJob, *, replaces: str | None = None) 
             link_replacement(tx, job_id=replaces, by_job_id=job["job_id"], actor="kim")
 
     try:
-        acceptance = accept(
+        acceptance = accept_job(
             harness.intake,
             wanted.request,
-            principal=harness.principal(wanted.tenant),
-            folder=SimulatedScans(wanted.scans),
-            door="simulation",
+            Arrival(harness.principal(wanted.tenant), SimulatedScans(wanted.scans), "simulation"),
             family=Lineage(lineage=replaces) if replaces else Lineage(),
             in_transaction=supersede,
         )

@@ -1,4 +1,4 @@
-"""Compares ledger, objects, effects and deliveries, and changes nothing."""
+"""Compare ledger, objects, effects and deliveries, and change nothing."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from receipt_pipeline.reconciliation.context import JOBS_BATCH_MAX, Reconciliati
 
 
 def expire_overdue(context: ReconciliationContext) -> list[str]:
-    """Expire accepted jobs past their queue deadline; a claim that came first wins (R046)."""
+    """Expire accepted jobs past their queue deadline; a claim that came first wins."""
     with context.ledger.reading() as tx:
         overdue = overdue_job_ids(tx, limit=JOBS_BATCH_MAX)
     expired = []
@@ -32,7 +32,7 @@ def expire_overdue(context: ReconciliationContext) -> list[str]:
 
 
 def take_over_overrunning(context: ReconciliationContext) -> list[str]:
-    """Take jobs from workers that did not close within the grace; closing attempts finish them (D4)."""
+    """Take jobs from workers that did not close within the grace; closing attempts finish them."""
     grace_s = context.limits.work.overrun_grace_s
     with context.ledger.reading() as tx:
         late = overrunning_jobs(tx, grace_s=grace_s, limit=JOBS_BATCH_MAX)
@@ -50,7 +50,7 @@ def take_over_overrunning(context: ReconciliationContext) -> list[str]:
 
 
 def close_retired(context: ReconciliationContext) -> list[str]:
-    """Close accepted jobs whose release was retired and that no live worker carries any more."""
+    """Close accepted jobs whose release was retired and that no live worker supports."""
     with context.ledger.reading() as tx:
         stranded = _retired_jobs(tx, context)
     closed = []
@@ -68,19 +68,19 @@ _RETIRED = (
     .join(releases, releases.c.release_id == jobs.c.release_id)
     .where(jobs.c.state == JobState.ACCEPTED)
     .where(releases.c.retired_at.is_not(None))
-    .where(jobs.c.release_id.not_in(bindparam("carried", expanding=True)))
+    .where(jobs.c.release_id.not_in(bindparam("supported", expanding=True)))
     .order_by(jobs.c.submitted_at)
     .limit(JOBS_BATCH_MAX)
 )
 
 
 def _retired_jobs(tx: LedgerTransaction, context: ReconciliationContext) -> list[str]:
-    carried = supported_release_ids(tx, worker_ttl_s=context.limits.work.worker_ttl_s)
-    return [str(row["job_id"]) for row in tx.rows(_RETIRED, {"carried": sorted(carried)})]
+    supported = supported_release_ids(tx, worker_ttl_s=context.limits.work.worker_ttl_s)
+    return [str(row["job_id"]) for row in tx.rows(_RETIRED, {"supported": sorted(supported)})]
 
 
 def close_waves_and_mark_waiting(context: ReconciliationContext) -> tuple[list[str], list[str]]:
-    """Close silent waves and show who waits for a capable worker; returns wave ids and job ids."""
+    """Close silent waves and mark the jobs that wait for a capable worker; returns wave ids and job ids."""
     with context.ledger.transaction() as tx:
         silent = close_silent_waves(tx, limits=context.limits)
         stranded = mark_incapable(tx, worker_ttl_s=context.limits.work.worker_ttl_s)

@@ -1,4 +1,4 @@
-"""Opens an owned investigation about each violation, and resolves those whose violation is gone."""
+"""Open an owned investigation about each violation, and resolve those whose violation is gone."""
 
 from __future__ import annotations
 

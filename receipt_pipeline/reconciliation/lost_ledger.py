@@ -1,4 +1,4 @@
-"""Distinguishes a lost ledger from a new one by the files that earlier jobs left."""
+"""Distinguish a lost ledger from a new one by the files that earlier jobs left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWER_SUFFIXES = (".status.json", ".ack.json")
 
 @dataclass(frozen=True, slots=True)
 class DataFolders:
-    """Where one home keeps what jobs leave behind."""
+    """Where one data directory keeps what jobs leave behind."""
 
     home: Path
     objects: Path
@@ -42,7 +42,7 @@ def refuse_lost_ledger(ledger: Ledger, folders: DataFolders) -> None:
 
 
 def remains(folders: DataFolders) -> Iterator[Path]:
-    """Yield files that only a recorded delivery can have left, relative to the home."""
+    """Yield files that only a recorded delivery can have left, relative to the data directory."""
     for prefix in (RESULTS_PREFIX, SCANS_PREFIX, SET_ASIDE_PREFIX):
         yield from _files(folders.objects / prefix, folders.home)
     for tenant in _entries(folders.outbox):
@@ -64,7 +64,7 @@ def _files(folder: Path, home: Path) -> Iterator[Path]:
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield what stands in a folder; one that is not there, or that cannot be read, holds nothing."""
+    """Yield the entries of a folder; none when it is missing or cannot be read."""
     try:
         with os.scandir(folder) as found:
             yield from found

@@ -1,4 +1,4 @@
-"""Holds divergent outputs that were found late, and carries out the decision about held ones (D2)."""
+"""Hold divergent outputs that were found late, and apply the decision about held ones."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def resolve_quarantine(
     """Record the decision about a job's divergent outputs; both outputs stay readable under their keys.
 
     Args:
-        keep: the full digest that stands; give it or `withdraw`, not both.
-        note: what the person found; the investigation keeps it beside the decision.
+        keep: the full digest of the output to keep; give it or `withdraw`, not both.
+        note: what the person found; the investigation records it with the decision.
     Raises:
         NotFound: no such job. InputRefused: QUARANTINE.DIGEST_UNKNOWN.v1. NotAllowed:
             QUARANTINE.OUTPUT_NOT_HELD.v1 or STATE.REFUSES.v1, see `keep_output`.

@@ -1,4 +1,4 @@
-"""Purges payloads after their retention, and scans that nobody holds: the job's row stays (R050, R129)."""
+"""Purge payloads after their retention, and scans without a hold; the job's row stays."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def expire_results(context: ReconciliationContext) -> list[str]:
     Returns:
         The ids of the jobs that were purged.
     Raises:
-        ObjectFault: the store refused a deletion; it is tried again by the next pass.
+        ObjectFault: the store refused a deletion; the next pass repeats it.
     """
     with context.ledger.reading() as tx:
         begun = unfinished_purges(tx, limit=JOBS_BATCH_MAX)
@@ -65,7 +65,7 @@ def _purge(context: ReconciliationContext, job_id: str, keys: Sequence[str]) -> 
 
 
 def expire_diagnostics(context: ReconciliationContext) -> list[str]:
-    """Remove hosts, runs and measurements of attempts, sooner than any payload; returns job ids (R129)."""
+    """Remove hosts, runs and measurements of attempts, sooner than any payload; returns job ids."""
     with context.ledger.reading() as tx:
         due = due_diagnostics(
             tx, retention_s=context.limits.retention.diagnostics_retention_s, limit=JOBS_BATCH_MAX
@@ -78,11 +78,11 @@ def expire_diagnostics(context: ReconciliationContext) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ScanSweep:
-    """What one look at the stored scans came to.
+    """What one sweep of the stored scans changed.
 
     Attributes:
-        removed: keys of scans that nobody wanted for a grace.
-        marked: scans that nobody holds, marked now for a later pass.
+        removed: keys of scans that had no hold for the grace.
+        marked: scans without a hold, marked now for a later pass.
         holds_released: holds of acceptances that never answered, past `copy_hold_s`.
     """
 
@@ -92,20 +92,20 @@ class ScanSweep:
 
 
 def sweep_scans(context: ReconciliationContext) -> ScanSweep:
-    """Remove scans that nobody holds: marked now, removed when they are still unwanted a grace later.
+    """Remove scans without a hold: marked now, removed when they have none a grace later.
 
-    Nothing that an accepted, unpurged job names is ever marked or removed, whatever became of its hold.
-    What was set aside under the key of a removed scan goes with it. A deletion that a crash kept from
-    happening is done by the next pass: the tombstone is the decision.
+    Nothing that an accepted, unpurged job names is ever marked or removed, with or without a hold.
+    What was set aside under the key of a removed scan goes with it. The next pass finishes a deletion
+    that a crash prevented: the tombstone is the decision.
     """
     limits = context.limits
     with context.ledger.transaction() as tx:
         now = tx.now()
         released = release_stale_copies(tx, before=now - dt.timedelta(seconds=limits.retention.copy_hold_s))
-        ripe = marked_scans(
+        due = marked_scans(
             tx, before=now - dt.timedelta(seconds=limits.retention.orphan_grace_s), limit=OBJECTS_BATCH_MAX
         )
-    for key in ripe:
+    for key in due:
         with context.ledger.transaction() as tx:
             condemn_scan(tx, key)
     removed: list[str] = []
@@ -138,15 +138,15 @@ def _stored_scans(context: ReconciliationContext) -> Iterator[list[ObjectEntry]]
 
 
 def _remove(context: ReconciliationContext, key: str) -> bool:
-    """Remove a scan, unless somebody took a hold of it meanwhile: then it is put back as it was.
+    """Remove a scan, unless it got a hold meanwhile: then it is put back as it was.
 
-    Acceptance takes its hold before it looks whether the scan is there, so one of the two sees the other.
+    Acceptance writes its hold before it looks for the scan, so one of the two sees the other.
     """
     data = context.objects.read(key)
     context.objects.delete(key)
     with context.ledger.reading() as tx:
-        wanted = bool(held_keys(tx, [key]))
-    if wanted:
+        is_held = bool(held_keys(tx, [key]))
+    if is_held:
         context.objects.put(key, data)
         return False
     for aside in list(context.objects.listing(f"{SET_ASIDE_PREFIX}{key}/")):

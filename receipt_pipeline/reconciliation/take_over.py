@@ -26,28 +26,28 @@ class UploadLookups:
 
 
 def take_over_expired_leases(context: ReconciliationContext) -> list[str]:
-    """Charge every lease that ended without a release; a renewal in between wins."""
+    """Count a lost attempt for every lease that ended without a release; a renewal in between wins."""
     with context.ledger.reading() as tx:
         expired = expired_leases(tx, limit=JOBS_BATCH_MAX)
-    taken = []
+    taken_over = []
     for row in expired:
         point("takeover.before")
         with context.ledger.transaction() as tx:
             if lose_lease(tx, job_id=row["job_id"], seen_epoch=row["lease_epoch"], limits=context.limits):
-                taken.append(row["job_id"])
+                taken_over.append(row["job_id"])
         point("takeover.after")
-    return taken
+    return taken_over
 
 
 def look_up_uploads(context: ReconciliationContext, *, granted: bool = False) -> UploadLookups:
-    """Ask the store about uploads nobody knows the end of, then let their jobs go on (R091, R104).
+    """Look up uploads whose outcome is unknown, then release their jobs.
 
-    An upload that is there with its digest stays as it is: the closing attempt publishes it without a
+    An upload that is present with its digest stays as it is: the closing attempt publishes it without a
     second put. One that is certainly absent, or that left other bytes, is abandoned, and the closing
     attempt stores the result under its own key. Without an answer the job stays held.
 
     Args:
-        granted: a person asked, so jobs whose closing bound is spent get a new one.
+        granted: a person requested it, so jobs whose closing bound is spent get a new one.
     """
     with context.ledger.reading() as tx:
         uploads = undecided_uploads(tx, limit=JOBS_BATCH_MAX)
@@ -67,13 +67,13 @@ def look_up_uploads(context: ReconciliationContext, *, granted: bool = False) ->
 
 
 def abandon_decided_messages(context: ReconciliationContext) -> list[str]:
-    """Give up unknown notifications about which a person has recorded an answer; returns message ids."""
+    """Abandon unknown notifications about which a person has recorded an answer; returns message ids."""
     with context.ledger.transaction() as tx:
         return apply_lookup(tx, limit=JOBS_BATCH_MAX)
 
 
 def _verdict(context: ReconciliationContext, row: Mapping[str, Any]) -> Reason | None:
-    """Return None when the object is there and right, else what is wrong with it."""
+    """Return None when the object is present and right, else what is wrong with it."""
     found = context.objects.digest(row["idempotency_key"])
     if found is None:
         return RESULT_MISSING
@@ -81,7 +81,7 @@ def _verdict(context: ReconciliationContext, row: Mapping[str, Any]) -> Reason |
 
 
 def _record(context: ReconciliationContext, row: Mapping[str, Any], verdict: Reason | None) -> bool:
-    """Abandon what is not there, and what a closed job does not name; True when that is new."""
+    """Abandon what is absent, and what a closed job does not name; True when that is new."""
     if verdict is None and not row["closed"]:
         return False
     with context.ledger.transaction() as tx:

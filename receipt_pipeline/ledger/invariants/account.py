@@ -38,7 +38,7 @@ class AccountSets:
         in_flight: inside their own deadlines and not held.
         unresolved: job_id and why, in order of id: no terminal record though one is due.
         unresolved_items: how many items of closed jobs are classed `unresolved`, by job.
-        orphan_terminal: ids with a terminal record that nobody accepted.
+        orphan_terminal: ids with a terminal record but no accepted job.
         overlapping: ids whose row and journal, or two records, disagree on the state.
         ordinary: by state how many more jobs are closed, as row and journal agree, or in flight: those
             that were only counted.
@@ -56,7 +56,7 @@ class AccountSets:
 
 
 def account_sets(reader: LedgerReader, *, limits: Limits, cutoff: dt.datetime | None = None) -> AccountSets:
-    """Return the sets as of now, or as of a cutoff: a job whose deadline lies after it is in flight.
+    """Return the sets as of now, or as of a cutoff: a job whose deadline is later is in flight.
 
     Without a cutoff an open job past its deadline gets the grace in which reconciliation closes it;
     at a cutoff there is none. Jobs submitted after a cutoff do not count.
@@ -106,7 +106,7 @@ class FilledSets:
             self._overlapping.add(job_id)
 
     def add_orphans(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Put each job that nobody accepted into the set that its record, of `unaccepted_records`, names."""
+        """Put each job of `unaccepted_records` into the set that its record names."""
         for row in rows:
             self._orphans.add(str(row["job_id"]))
             if row["state"] in self._terminal and row["job_id"] is not None:
@@ -175,7 +175,7 @@ def unresolved_items(reader: LedgerReader, as_of: dt.datetime) -> dict[str, int]
 
 
 def unaccepted_records() -> sa.Select[Any]:
-    """Give job and state of each terminal record of a job that nobody accepted."""
+    """Select job and state of each terminal record of a job that was never accepted."""
     state = events.c.data["state"].as_string()
     return (
         select(events.c.job_id, state.label("state"))

@@ -149,7 +149,7 @@ NO_ACTIVE_ALERT = Invariant(
     asset=JOB_LEDGER,
     meaning="No alert is active.",
     violations=_active_alerts,
-    repair="receipts alerts list. Each alert names its first step.",
+    repair="`receipts alerts list`. Each alert names its first step.",
     whole_ledger=False,
     warns=True,
 )

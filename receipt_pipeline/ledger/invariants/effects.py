@@ -165,7 +165,7 @@ EFFECTS_HAVE_NO_GAPS = Invariant(
         a_note_resolves=_is_given_up,
     ),
     alert=AlertKind.EFFECT_GAP,
-    repair="receipts status {job_id} --audience support. Look for the effect where it would be;"
+    repair="`receipts status {job_id} --audience support`. Look for the effect where it would be;"
     " it is safe to deliver and consume again.",
 )
 
@@ -234,7 +234,7 @@ EVERY_NOTIFICATION_EXPLAINED = Invariant(
         evidence=("fault", "message_id", "message_state", "sends"),
         opens=_is_no_gap_already,
     ),
-    repair="receipts status {job_id} --audience support. Look for message {message_id} in the channel;"
+    repair="`receipts status {job_id} --audience support`. Look for message {message_id} in the channel;"
     " a repeat has the same message id.",
 )
 
@@ -297,6 +297,6 @@ ONE_TASK_PER_DECISION = Invariant(
         resolved_when=_AGREES_AGAIN,
         evidence=("fault", "item_id", "decision_id"),
     ),
-    repair="receipts tasks list. Compare the task with item {item_id} of job {job_id};"
+    repair="`receipts tasks list`. Compare the task with item {item_id} of job {job_id};"
     " the consumer creates a missing task again.",
 )

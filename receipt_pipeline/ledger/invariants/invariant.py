@@ -89,7 +89,7 @@ class Invariant:
         alert: the alert that a violation raises.
         whole_ledger: False when only open jobs are read, so that a sensor may ask at every tick.
         warns: it says that operators should look, not that records disagree.
-        blocking: whether a failed check fails its run; needs a written reason beside it.
+        blocking: whether a failed check fails its run; needs a written reason next to it.
     """
 
     name: str

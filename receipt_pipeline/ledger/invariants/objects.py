@@ -40,8 +40,10 @@ Rows = list[dict[str, Any]]
 
 
 def _checked_results(*conditions: ColumnElement[bool]) -> sa.Select[tuple[object, ...]]:
-    """Join succeeded jobs whose result is to be there with what was last found under its key."""
-    buried = exists(select(tombstones.c.object_key).where(tombstones.c.object_key == jobs.c.result_key))
+    """Join succeeded jobs that should have a result with what was last found under its key."""
+    has_tombstone = exists(
+        select(tombstones.c.object_key).where(tombstones.c.object_key == jobs.c.result_key)
+    )
     return (
         select(
             jobs.c.job_id,
@@ -57,7 +59,7 @@ def _checked_results(*conditions: ColumnElement[bool]) -> sa.Select[tuple[object
         .join(object_checks, object_checks.c.object_key == jobs.c.result_key)
         .where(jobs.c.state == JobState.SUCCEEDED)
         .where(jobs.c.result_purged_at.is_(None))
-        .where(~buried)
+        .where(~has_tombstone)
         .where(*conditions)
         .order_by(jobs.c.job_id)
     )
@@ -110,8 +112,8 @@ SUCCESS_HAS_OBJECT = Invariant(
         resolved_when="the object is present again with the recorded digest",
         evidence=("object_key", "fault", "expected_digest"),
     ),
-    repair="Restore {object_key} from a backup, then run: receipts reconcile."
-    " Without a backup: receipts investigations resolve INVESTIGATION --withdraw",
+    repair="Restore {object_key} from a backup, then run: `receipts reconcile`."
+    " Without a backup: `receipts investigations resolve INVESTIGATION --withdraw`",
 )
 
 OBJECTS_MATCH = Invariant(
@@ -129,8 +131,8 @@ OBJECTS_MATCH = Invariant(
         resolved_when="the object has the recorded bytes again",
         evidence=("object_key", "fault", "expected_digest", "found_digest", "found_size_bytes"),
     ),
-    repair="Move {object_key} away, restore it from a backup, then run: receipts reconcile."
-    " Without a backup: receipts investigations resolve INVESTIGATION --withdraw",
+    repair="Move {object_key} away, restore it from a backup, then run: `receipts reconcile`."
+    " Without a backup: `receipts investigations resolve INVESTIGATION --withdraw`",
 )
 
 RESULTS_STATE_PINS = Invariant(
@@ -149,7 +151,7 @@ RESULTS_STATE_PINS = Invariant(
         evidence=("object_key", "fault", "expected_digest", "found_digest", "found_size_bytes"),
     ),
     repair="Compare the header of {object_key} with the pins of its job:"
-    " receipts status {job_id} --audience engineering. If they cannot be proven, submit the scans again.",
+    " `receipts status {job_id} --audience engineering`. If they cannot be proven, submit the scans again.",
 )
 
 
@@ -191,7 +193,7 @@ NO_OBJECT_WITHOUT_SUCCESS = Invariant(
         a_note_resolves=always,
     ),
     repair="Find out who wrote {object_key}. Delete it, or keep it:"
-    " receipts investigations resolve INVESTIGATION --note TEXT",
+    " `receipts investigations resolve INVESTIGATION --note TEXT`",
 )
 
 
@@ -210,7 +212,7 @@ DIVERGENCE_IS_HELD = Invariant(
     finding="unheld_divergence",
     meaning="Two different outputs of one decision are both listed in a quarantine.",
     violations=lambda reader, bounds: _unheld_divergence(),
-    repair="receipts reconcile. It puts {subject} of job {job_id} into quarantine.",
+    repair="`receipts reconcile`. It puts {subject} of job {job_id} into quarantine.",
 )
 
 
@@ -234,7 +236,7 @@ NO_OPEN_QUARANTINE = Invariant(
     finding="held_divergence",
     meaning="No divergent outputs wait for a decision.",
     violations=lambda reader, bounds: _held_divergence(),
-    repair="receipts investigations resolve {investigation_id} --keep DIGEST, or --withdraw",
+    repair="`receipts investigations resolve {investigation_id} --keep DIGEST`, or --withdraw",
 )
 
 
@@ -269,7 +271,7 @@ NO_DIVERGENCE_SERVED = Invariant(
     asset=REVIEW_TASKS,
     meaning="Divergent outputs are in quarantine, with disputed tasks and an open investigation.",
     violations=lambda reader, bounds: _divergent_and_served(),
-    repair="receipts reconcile. Then decide about {subject} of job {job_id}: receipts investigations list",
+    repair="`receipts reconcile`. Then decide about {subject} of job {job_id}: `receipts investigations list`",
 )
 
 
@@ -323,7 +325,7 @@ def _refused_items() -> sa.Select[Any]:
 
 
 def _refused_results() -> sa.Select[Any]:
-    """A refused publication against the committed result, or against another attempt's intent."""
+    """A rejected publication against the committed result, or against another attempt's intent."""
     published = func.coalesce(jobs.c.result_digest, effects.c.expected_digest)
     intended = and_(effects.c.job_id == refused_writes.c.job_id, effects.c.kind == EffectKind.RESULT_OBJECT)
     return (
@@ -383,7 +385,7 @@ def _intents() -> sa.Select[Any]:
 
 
 def _conflicts() -> sa.Select[Any]:
-    """A delivery that carried another digest than the committed result (R085)."""
+    """A delivery with another digest than the committed result."""
     return (
         _subject(
             consumed,

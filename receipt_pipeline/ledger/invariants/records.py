@@ -98,7 +98,7 @@ ONE_TERMINAL_RECORD = Invariant(
         resolved_when="items, row and journal agree again",
         evidence=("fault", "state", "recorded_state"),
     ),
-    repair="receipts status {job_id} --audience engineering. Compare the row with its events;"
+    repair="`receipts status {job_id} --audience engineering`. Compare the row with its events;"
     " if someone edited the ledger, restore it from its backup.",
 )
 
@@ -175,7 +175,7 @@ ITEMS_BALANCE = Invariant(
         evidence=("fault", "requested", "listed", "classed"),
     ),
     alert=AlertKind.UNBALANCED_TOTALS,
-    repair="receipts status {job_id} --audience engineering. Compare the items with the accepted event;"
+    repair="`receipts status {job_id} --audience engineering`. Compare the items with the accepted event;"
     " if someone edited the ledger, restore it from its backup.",
 )
 
@@ -185,7 +185,7 @@ def closing_grace_s(limits: Limits) -> float:
     return limits.work.overrun_grace_s + limits.work.closing_attempts_max * limits.work.lease_ttl_s
 
 
-# A time, or the parameter that stands for it.
+# A time, or a parameter for it.
 Moment = dt.datetime | sa.BindParameter[dt.datetime]
 
 
@@ -248,7 +248,7 @@ def _filled(query: Query, reader: LedgerReader, bounds: Bounds) -> Query:
 @functools.cache
 def _missing_terminal() -> Query:
     fault = past_deadline_reason(_LATE, _CLOSING_LATE)
-    asked = _has_investigation(
+    is_investigated = _has_investigation(
         investigations.c.state == OPEN, investigations.c.kind == InvestigationKind.MISSING_TERMINAL
     )
     return (
@@ -259,7 +259,7 @@ def _missing_terminal() -> Query:
             jobs.c.phase,
             jobs.c.lease_epoch,
             _has_investigation(investigations.c.state == OPEN, _is_owned()).label("owned"),
-            asked.label("investigated"),
+            is_investigated.label("investigated"),
         )
         .where(~is_terminal())
         .where(fault.is_not(None))
@@ -284,8 +284,8 @@ NO_MISSING_TERMINAL = Invariant(
         evidence=("fault", "phase", "lease_epoch"),
         opens=_is_not_owned_otherwise,
     ),
-    repair="receipts reconcile. If the job stays open, read its attempts and holds:"
-    " receipts status {job_id} --audience engineering",
+    repair="`receipts reconcile`. If the job stays open, read its attempts and holds:"
+    " `receipts status {job_id} --audience engineering`",
     whole_ledger=False,
 )
 
@@ -325,8 +325,8 @@ EVERY_JOB_IS_OWNED = Invariant(
     meaning="Each accepted job is closed, in flight, or has an investigation that is owned and in time;"
     " so has each closed job with unresolved items.",
     violations=lambda reader, bounds: _filled(_unowned_jobs(), reader, bounds),
-    repair="receipts reconcile. It opens the investigation; assign it with:"
-    " receipts investigations assign INVESTIGATION OWNER",
+    repair="`receipts reconcile`. It opens the investigation; assign it with:"
+    " `receipts investigations assign INVESTIGATION OWNER`",
 )
 
 
@@ -352,5 +352,5 @@ EVERY_INVESTIGATION_IS_OWNED = Invariant(
     finding="unowned_investigations",
     meaning="Each open investigation is inside its deadline and owned by an active principal.",
     violations=lambda reader, bounds: _filled(_unowned_investigations(), reader, bounds),
-    repair="receipts investigations assign {investigation_id} OWNER",
+    repair="`receipts investigations assign {investigation_id} OWNER`",
 )

@@ -91,7 +91,7 @@ ATTEMPTS_WITHIN_BUDGET = Invariant(
         evidence=("attempts", "allowed", "attempts_spent", "max_attempts"),
         a_note_resolves=always,
     ),
-    repair="receipts status {job_id} --audience engineering. Find out who claimed the job so often;"
+    repair="`receipts status {job_id} --audience engineering`. Find out who claimed the job so often;"
     " nothing is taken back.",
 )
 
@@ -129,7 +129,7 @@ NO_ABANDONED_LEASE = Invariant(
     asset=JOB_LEDGER,
     meaning="Each lease that ended is taken over, and its attempt is closed.",
     violations=_abandoned_leases,
-    repair="receipts reconcile. It takes over expired leases; if nothing reconciles, start: receipts up",
+    repair="`receipts reconcile`. It takes over expired leases; if nothing reconciles, start: `receipts up`",
 )
 
 
@@ -156,7 +156,7 @@ QUEUE_AGE_WITHIN_CAPACITY = Invariant(
     asset=JOB_LEDGER,
     meaning="No job waits for its first claim longer than the age at which operators are warned.",
     violations=_queue_age_beyond_capacity,
-    repair="Add workers, or cancel what is no longer needed: receipts cancel {job_id}",
+    repair="Add workers, or cancel what is no longer needed: `receipts cancel {job_id}`",
     whole_ledger=False,
     warns=True,
 )

@@ -146,7 +146,7 @@ def hinted_countries(text: str) -> tuple[CountryHint, ...]:
 def dollar_currency(hints: Iterable[CountryHint]) -> str | None:
     """Return what `$` means on this receipt: US dollars unless the receipt names another country.
 
-    None where the named country has no dollar of its own, or several are named.
+    None where the named country has no dollar, or several countries are named.
     """
     named = {hint.dollar for hint in hints}
     if not named:

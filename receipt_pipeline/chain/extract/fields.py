@@ -141,13 +141,13 @@ _PAGE_OF = re.compile(
 )
 # Between two receipts in a picture there is more space than between the words of one line.
 GUTTER_HEIGHTS_MIN = 1.5
-# A receipt next to another has this many lines of words of its own; a column of amounts has none.
+# A receipt next to another has this many lines with words; a column of amounts has none.
 WORDED_LINES_MIN = 4
 _WORD = re.compile(r"[^\W\d_]{3}|[\u3400-\u9fff]{2}")
 
 
 def split_columns(page_text: PageText) -> tuple[PageText, ...]:
-    """Return the columns of a page that no line crosses, each with words of its own; empty for one column.
+    """Return the columns of a page that no line crosses, each with words; empty for one column.
 
     A column of amounts next to its labels has no words and is no column here.
     """

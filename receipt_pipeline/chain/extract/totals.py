@@ -33,7 +33,7 @@ _LATER_ROW = 0.01
 _AGREEMENT = 0.3
 # Labels that also take an amount that is broken or is next to their row.
 _BORROWING = TOTAL_KINDS | {LabelKind.ROUNDING, LabelKind.CASH, LabelKind.CHANGE}
-# Words that close a table of taxes because they belong to the settling of the bill.
+# Words that close a table of taxes because they belong to the payment.
 _CLOSING = frozenset({LabelKind.GRAND_TOTAL, LabelKind.CASH, LabelKind.CHANGE, LabelKind.ROUNDING})
 _BROKEN_CENTS = re.compile(r"(?<![\d.,-])(\d+)(?: ?[.,-] ?| )(\d{2})(?=\s*$)")
 

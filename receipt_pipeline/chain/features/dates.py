@@ -57,7 +57,7 @@ TAX_PERIODS = (
     TaxPeriod(_GERMANY, _MWST, 16, date(2020, 7, 1), date(2020, 12, 31)),
     TaxPeriod(_GERMANY, _MWST, 5, date(2020, 7, 1), date(2020, 12, 31)),
 )
-# Shops went on printing the name and number of an ended tax for a while; a rate they could not.
+# Shops kept printing the name and number of an ended tax for a while; a rate they could not.
 NAME_LINGERS_DAYS = 150
 RATE_LINGERS_DAYS = 10
 TAX_RATE = re.compile(

@@ -195,7 +195,7 @@ NOT_OF_SALE_ABOVE = re.compile(r"POINT|SAVING|BALANCE|AVERAGE")
 EXPLAINED_MINOR_MIN = 5
 # From one unit on, an amount may be off by one minor unit of rounding.
 ROUNDED_MINOR_MIN = 100
-# So many different amounts are a statement of account, and no end of a receipt.
+# More different amounts are a statement of account, and no end of a receipt.
 AMOUNTS_CHECKED_MAX = 100
 PIECES_MAX_E3 = 999_000
 RATE_SLACK = 110

@@ -60,7 +60,7 @@ def _is_register_invalid(text: str) -> bool:
 
 
 def _is_postcode_invalid(texts: Sequence[str], states: set[str]) -> bool:
-    """Report whether the receipt names states and its postcodes lie in none of them."""
+    """Report whether the receipt names states and its postcodes belong to none of them."""
     codes = {int(code) for text in texts for code in POSTCODE.findall(text)}
     if not (states and codes):
         return False

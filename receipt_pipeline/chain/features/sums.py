@@ -301,7 +301,7 @@ def tail_unexplained(amounts: PrintedAmounts) -> int:
     """Return how many amounts after the goods are unexplained.
 
     A genuine amount appears twice, is made of two others, is a multiple or a share of another, or is
-    its tax; an altered amount mostly loses all of these at once.
+    its tax; an altered amount mostly loses all of these together.
     """
     pool = Counter(abs(minor) for minor in amounts.pool)
     rates = printed_rates(amounts)

@@ -19,7 +19,7 @@ OTHER_LETTER_MIN = 0.005
 # A blank that is surer than this hides no letter.
 BLANK_SURE = 0.9
 ALTERNATIVES_MAX = 3
-# A letter or a blank that was not read at all needs more support than another letter in a place of its own.
+# A letter or a blank that was not read at all needs more support than another letter for one that was read.
 INSERTED_MIN = 0.1
 SPACE_MIN = 0.2
 CHANGES_MAX = 3

@@ -14,12 +14,13 @@ from receipt_pipeline.core.pins import Release
 from receipt_pipeline.core.reasons import RISK_HIGH, SCAN_BROKEN
 from receipt_pipeline.core.request import JOB_CONTRACT, ItemRequest, JobRequest, LimitsRequest, resolve_limits
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.accept import StoredItem, insert_job
+from receipt_pipeline.ledger.jobs.accept import NewJob, StoredItem, insert_job
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, claim_job
 from receipt_pipeline.ledger.jobs.finalize import VerifiedResult, commit_result
 from receipt_pipeline.ledger.jobs.publication import record_intent
 from receipt_pipeline.ledger.releases import SETUP, approve_release, move_alias
+from receipt_pipeline.ledger.rows import JobRow
 
 TENANT = "acme"
 CALLER = "kim"
@@ -99,7 +100,7 @@ def an_accepted_job(
     tenant: str = TENANT,
     caller: str = CALLER,
     **given: Any,
-) -> dict[str, Any]:
+) -> JobRow:
     """Accept a job under the approved release and return its row; `given` goes to `a_request`."""
     approve(ledger)
     request = request or a_request(**given)
@@ -108,7 +109,7 @@ def an_accepted_job(
     )
     with ledger.transaction() as tx:
         return insert_job(
-            tx, tenant=tenant, caller=caller, request=request, limits=frozen, stored=stored(request)
+            tx, NewJob(tenant=tenant, caller=caller, request=request, limits=frozen, stored=stored(request))
         )
 
 
@@ -122,7 +123,7 @@ def claimed(ledger: Ledger, job_id: str, *, owner: str = WORKER, limits: Limits 
 
 def a_claimed_job(ledger: Ledger, *, owner: str = WORKER, **given: Any) -> ClaimedJob:
     """Accept a job and claim it."""
-    return claimed(ledger, an_accepted_job(ledger, **given)["job_id"], owner=owner)
+    return claimed(ledger, an_accepted_job(ledger, **given).job_id, owner=owner)
 
 
 def an_outcome(decision: Decision = Decision.CLEAR, *, total_minor: int = 1234) -> ItemOutcome:
@@ -166,9 +167,7 @@ def publish(
     """Record the intent and commit the result of a job whose items are finished."""
     result = result or a_result(job)
     with ledger.transaction() as tx:
-        record_intent(
-            tx, job.token, key=result.key, digest=result.digest, size_bytes=result.size_bytes, limits=limits
-        )
+        record_intent(tx, job.token, result, limits=limits)
     with ledger.transaction() as tx:
         commit_result(tx, job.token, result, limits=limits)
     return result

@@ -158,7 +158,7 @@ def read_facts(
     listed, standing = _listed(tx, scope, earlier, Bounds(limits))
     listed["imported_open"] = undecided_legacy_jobs(tx, tenant)
     asked = select(investigations).order_by(investigations.c.opened_at, investigations.c.investigation_id)
-    questions = [row for row in tx.rows(asked) if scope.shows_question(row)]
+    questions = tx.rows(asked if tenant is None else asked.where(investigations.c.tenant.in_((tenant, ""))))
     findings = listed | {"missing_terminal": list(unresolved), "unresolved_items": sorted(unanswered)}
     del findings["object_without_success"]
     # Only what was given up for good is settled by a decision; a gap beside it stands all the same.

@@ -169,7 +169,7 @@ class AppContext:
             rows = list_releases(tx)
         supported = []
         for row in rows:
-            pins = Pins(**{name: row[name] for name in Pins.__slots__})
+            pins = Pins.from_document(row)
             if verify_release(pins, shipped=self.settings.shipped, image_digest=self.image_digest) is None:
                 supported.append(str(row["release_id"]))
         return supported

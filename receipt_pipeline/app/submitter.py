@@ -29,7 +29,7 @@ from receipt_pipeline.ledger.legacy_jobs import (
     read_import_investigation,
     read_legacy_job,
 )
-from receipt_pipeline.ledger.rows import read_job
+from receipt_pipeline.ledger.rows import read_items, read_job
 from receipt_pipeline.ledger.submissions import submission_status
 from receipt_pipeline.worker.classify_now import classify_now
 
@@ -136,7 +136,8 @@ def _ended(context: AppContext, principal: Principal, job_id: str) -> dict[str, 
     """Return the status of a job that was ended on request, with the outcome of each item."""
     with context.ledger.reading() as tx:
         explained = cancellation_document(
-            ledger_status.read_items(tx, job_id), ledger_status.read_facts(tx, job_id).effects
+            [item.as_mapping() for item in read_items(tx, job_id)],
+            ledger_status.read_facts(tx, job_id).effects,
         )
         return ledger_status.read_status(tx, job_id, tenant=principal.tenant) | explained
 

@@ -136,15 +136,14 @@ NO_CONTEXT = ItemContext()
 INFRASTRUCTURE_REJECTIONS = frozenset({INPUT_GONE.code, INPUT_CHANGED.code})
 
 
-def can_retry(item: Mapping[str, Any], *, result_unpublished: bool) -> bool:
-    """Say whether a retry may process an item of a closed job.
+def can_retry(item_class: ItemClass | None, reason_code: str, *, result_unpublished: bool) -> bool:
+    """Return whether a retry may process an item of a closed job, by its class and reason code.
 
     Unresolved and expired items may be retried; so may rejections for the store's sake, and the finished
     items of a job whose result certainly could not be published.
     """
-    item_class = ItemClass(item["item_class"])
     if item_class is ItemClass.REJECTED:
-        return item["reason_code"] in INFRASTRUCTURE_REJECTIONS
+        return reason_code in INFRASTRUCTURE_REJECTIONS
     return item_class in (ItemClass.UNRESOLVED, ItemClass.EXPIRED) or (
         result_unpublished and item_class in KEPT_CLASSES
     )

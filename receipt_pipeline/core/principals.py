@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from receipt_pipeline.core.errors import NotAllowed, NotFound
 from receipt_pipeline.core.reasons import NOT_FOUND, NOT_PERMITTED
@@ -36,8 +36,16 @@ class _NothingAskedFor:
 NOTHING = _NothingAskedFor()
 
 
+class Owned(Protocol):
+    """A record that belongs to a tenant."""
+
+    @property
+    def tenant(self) -> str:
+        """Return whose it is."""
+
+
 def require(
-    principal: Principal, *any_of: Role, record: Mapping[str, Any] | _NothingAskedFor | None = NOTHING
+    principal: Principal, *any_of: Role, record: Owned | Mapping[str, Any] | _NothingAskedFor | None = NOTHING
 ) -> None:
     """Let the principal pass, or raise; it fails closed where tenant or roles are empty.
 
@@ -54,5 +62,6 @@ def require(
         raise NotAllowed(NOT_PERMITTED, needed=sorted(any_of))
 
 
-def _own(principal: Principal, record: Mapping[str, Any]) -> bool:
-    return bool(principal.tenant) and record["tenant"] == principal.tenant
+def _own(principal: Principal, record: Owned | Mapping[str, Any]) -> bool:
+    tenant = record["tenant"] if isinstance(record, Mapping) else record.tenant
+    return bool(principal.tenant) and tenant == principal.tenant

@@ -30,8 +30,9 @@ from receipt_pipeline.drill.four_jobs import (
     wait_until,
 )
 from receipt_pipeline.drill.sandbox import DRILL_LIMITS, ScriptedReader, sandbox
+from receipt_pipeline.ledger.rows import read_items
 from receipt_pipeline.ledger.schema.jobs import refused_writes
-from receipt_pipeline.ledger.status import read_facts, read_items
+from receipt_pipeline.ledger.status import read_facts
 from receipt_pipeline.settings import read_settings
 from receipt_pipeline.worker.context import Outcome
 from receipt_pipeline.worker.heartbeat import stop_all

@@ -33,7 +33,7 @@ from receipt_pipeline.ledger.effects.consumption import due_consumption, make_re
 from receipt_pipeline.ledger.effects.outbox import unconsumed_deliveries
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.quarantine import hold_divergent, open_quarantines
-from receipt_pipeline.ledger.rows import read_job
+from receipt_pipeline.ledger.rows import JobRow, read_job
 from receipt_pipeline.ledger.schema.effects import consumed, effects
 
 EVENT_ID_LENGTH_MAX = 200
@@ -269,22 +269,24 @@ def _take(context: EffectContext, event: ReceivedEvent, *, source: str) -> Taken
     return taken
 
 
-def result_fault(context: EffectContext, job: Mapping[str, Any]) -> Reason | None:
+def result_fault(context: EffectContext, job: JobRow) -> Reason | None:
     """Read a succeeded job's object: None when digest and size equal the ledger's, else what is wrong."""
+    if job.result_key is None:
+        return RESULT_MISSING
     try:
-        found = context.objects.digest(job["result_key"])
+        found = context.objects.digest(job.result_key)
     except ObjectFault as error:
         return error.reason
     if found is None:
         return RESULT_MISSING
-    return None if found == (job["result_digest"], job["result_size_bytes"]) else RESULT_MISMATCH
+    return None if found == (job.result_digest, job.result_size_bytes) else RESULT_MISMATCH
 
 
 def _act(
     context: EffectContext,
     tx: LedgerTransaction,
     event: ReceivedEvent,
-    job: dict[str, Any] | None,
+    job: JobRow | None,
     outcome: EventOutcome,
 ) -> Taken:
     if job is not None and outcome is EventOutcome.ACTED:
@@ -338,18 +340,16 @@ _SAME_CLAIM = (
 )
 
 
-def _known(
-    tx: LedgerTransaction, event: ReceivedEvent, job: Mapping[str, Any] | None, source: str
-) -> KnownJob | None:
+def _known(tx: LedgerTransaction, event: ReceivedEvent, job: JobRow | None, source: str) -> KnownJob | None:
     if job is None:
         return None
     of_job = {"of_job": event.job_id}
     tasks_state = tx.scalar(_TASKS_STATE, of_job)
-    claim = of_job | {"claimed": event.state.value, "result": job["result_digest"]}
+    claim = of_job | {"claimed": event.state.value, "result": job.result_digest}
     return KnownJob(
-        state=JobState(job["state"]),
-        result_digest=job["result_digest"],
-        tasks_due=job["state"] == JobState.SUCCEEDED and tasks_state in _DUE_STATES,
+        state=job.state,
+        result_digest=job.result_digest,
+        tasks_due=job.state is JobState.SUCCEEDED and tasks_state in _DUE_STATES,
         held=bool(open_quarantines(tx, event.job_id)),
         event_seen=source != POLL and tx.row(_SAME_EVENT, of_job | {"event": event.event_id}) is not None,
         claim_seen=tx.row(_SAME_CLAIM, claim) is not None,

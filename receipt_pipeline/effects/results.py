@@ -12,10 +12,10 @@ from receipt_pipeline.core.errors import NotAllowed, ObjectFault
 from receipt_pipeline.core.items import ItemClass
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.money import Money
-from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import (
     REASONS,
     RESULT_MISMATCH,
+    RESULT_MISSING,
     RESULT_NONE,
     RESULT_NOT_READY,
     RESULT_QUARANTINED,
@@ -26,7 +26,8 @@ from receipt_pipeline.core.result_document import ResultDocument, ResultItem, pa
 from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.quarantine import open_quarantines
-from receipt_pipeline.ledger.status import is_withdrawn, read_items, read_own_job
+from receipt_pipeline.ledger.rows import ItemRow, JobRow, read_items
+from receipt_pipeline.ledger.status import is_withdrawn, read_own_job
 
 
 def read_result(context: EffectContext, job_id: str, *, tenant: str) -> dict[str, Any]:
@@ -45,36 +46,38 @@ def read_result(context: EffectContext, job_id: str, *, tenant: str) -> dict[str
         rows = read_items(tx, job_id)
     head = {
         "job_id": job_id,
-        "state": job["state"],
-        "terminal_class": job["terminal_class"],
-        "pins": Pins.from_document(job).as_document(),
+        "state": job.state,
+        "terminal_class": job.terminal_class,
+        "pins": job.pins.as_document(),
     }
-    if job["result_key"] is None:
+    if job.result_key is None:
         return head | {"object": None, "reason": RESULT_NONE.code, "items": [_from_row(row) for row in rows]}
     document = read_verified(context, job)
-    labels = {row["ordinal"]: row["label"] for row in rows}
+    labels = {row.ordinal: row.label for row in rows}
     served = [_from_line(item) | {"label": labels[item.ordinal]} for item in document.items]
-    stored = {"digest": job["result_digest"], "size_bytes": job["result_size_bytes"], "verified": True}
+    stored = {"digest": job.result_digest, "size_bytes": job.result_size_bytes, "verified": True}
     return head | {"object": stored, "reason": "", "items": served}
 
 
-def read_verified(context: EffectContext, job: dict[str, Any]) -> ResultDocument:
+def read_verified(context: EffectContext, job: JobRow) -> ResultDocument:
     """Read a result object whose bytes hash to the ledger's digest. Raises ObjectFault otherwise."""
-    data = context.objects.read(job["result_key"])
-    if digest_of_bytes(data) != job["result_digest"]:
-        raise ObjectFault(RESULT_MISMATCH, job_id=job["job_id"])
+    if job.result_key is None:
+        raise ObjectFault(RESULT_MISSING, job_id=job.job_id)
+    data = context.objects.read(job.result_key)
+    if digest_of_bytes(data) != job.result_digest:
+        raise ObjectFault(RESULT_MISMATCH, job_id=job.job_id)
     return parse_result(data)
 
 
-def _refuse_unserved(tx: LedgerTransaction, job: dict[str, Any]) -> None:
-    job_id = job["job_id"]
+def _refuse_unserved(tx: LedgerTransaction, job: JobRow) -> None:
+    job_id = job.job_id
     if open_quarantines(tx, job_id):
         raise NotAllowed(RESULT_QUARANTINED, job_id=job_id)
-    if job["state"] not in TERMINAL_STATES:
-        raise NotAllowed(RESULT_NOT_READY, job_id=job_id, state=job["state"])
+    if job.state not in TERMINAL_STATES:
+        raise NotAllowed(RESULT_NOT_READY, job_id=job_id, state=job.state)
     if is_withdrawn(tx, job):
         raise NotAllowed(RESULT_WITHDRAWN, job_id=job_id)
-    if job["result_purged_at"] is not None:
+    if job.result_purged_at is not None:
         raise NotAllowed(RESULT_RETIRED, job_id=job_id)
 
 
@@ -84,20 +87,20 @@ def _from_line(item: ResultItem) -> dict[str, Any]:
     return document | outcome | {"total_text": _total_text(outcome["fields"])}
 
 
-def _from_row(row: dict[str, Any]) -> dict[str, Any]:
-    fields = row["fields"] or {}
+def _from_row(row: ItemRow) -> dict[str, Any]:
+    fields = row.fields or {}
     names = ("ordinal", "item_id", "label", "decision_id", "sha256", "decision", "risk_ppm")
-    return {name: row[name] for name in names} | {
-        "class": row["item_class"],
+    return {name: getattr(row, name) for name in names} | {
+        "class": row.item_class,
         "fields": fields,
-        "reasons": row["reasons"] or [],
-        "reason_code": row["reason_code"],
-        "outcome_digest": row["outcome_digest"],
+        "reasons": row.reasons or [],
+        "reason_code": row.reason_code,
+        "outcome_digest": row.outcome_digest,
         "total_text": _total_text(fields),
     }
 
 
-def _total_text(fields: dict[str, Any]) -> str | None:
+def _total_text(fields: Mapping[str, Any]) -> str | None:
     total = fields.get("total")
     if not total:
         return None
@@ -117,10 +120,10 @@ def read_rejections(tx: LedgerTransaction, job_id: str, *, tenant: str) -> list[
         NotFound: unknown or foreign. NotAllowed: RESULT.NOT_READY.v1 while the job is open.
     """
     job = read_own_job(tx, job_id, tenant=tenant)
-    if job["state"] not in TERMINAL_STATES:
-        raise NotAllowed(RESULT_NOT_READY, job_id=job_id, state=job["state"])
-    rejected = [row for row in read_items(tx, job_id) if row["item_class"] == ItemClass.REJECTED]
-    return [_line(row["item_id"], row["label"], row["reason_code"]) for row in rejected]
+    if job.state not in TERMINAL_STATES:
+        raise NotAllowed(RESULT_NOT_READY, job_id=job_id, state=job.state)
+    rejected = [row for row in read_items(tx, job_id) if row.item_class == ItemClass.REJECTED]
+    return [_line(row.item_id, row.label, row.reason_code) for row in rejected]
 
 
 def _line(item_id: str, source_name: str, code: str) -> dict[str, str]:

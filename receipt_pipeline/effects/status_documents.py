@@ -63,7 +63,7 @@ def _write_each(context: EffectContext, job_ids: Iterable[str]) -> int:
             job = read_job(tx, job_id)
         if job is None:
             continue
-        path = status_path(context.outbox_root, tenant=job["tenant"], job_id=job_id)
+        path = status_path(context.outbox_root, tenant=job.tenant, job_id=job_id)
         if path.parent in held:
             continue
         try:

@@ -21,7 +21,15 @@ from receipt_pipeline.intake.scans import CopyProgress, ScanSource, copy_scans
 from receipt_pipeline.ledger.effects.objects import COPYING, held_keys, hold_objects, release_holds
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.grants import lock_submitter, open_items, read_submitter, require_authority
-from receipt_pipeline.ledger.jobs.accept import Lineage, StoredItem, find_replay, insert_job, record_replay
+from receipt_pipeline.ledger.jobs.accept import (
+    Lineage,
+    NewJob,
+    StoredItem,
+    find_replay,
+    insert_job,
+    record_replay,
+)
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.objects.store import scan_key
 
 NO_FAMILY = Lineage()
@@ -60,10 +68,10 @@ class Acceptance:
 
 
 # Called in the committing transaction with the job's row and whether it answers a repeat.
-InTransaction = Callable[[LedgerTransaction, dict[str, Any], bool], None]
+InTransaction = Callable[[LedgerTransaction, JobRow, bool], None]
 
 
-def record_nothing(tx: LedgerTransaction, job: dict[str, Any], replayed: bool) -> None:
+def record_nothing(tx: LedgerTransaction, job: JobRow, replayed: bool) -> None:
     """Add nothing to the committing transaction."""
 
 
@@ -111,9 +119,7 @@ def accept_job(
     return _acknowledge(intake, job, replayed=replayed)
 
 
-def _copy_and_commit(
-    intake: IntakeContext, commit: _Commit, progress: CopyProgress
-) -> tuple[dict[str, Any], bool]:
+def _copy_and_commit(intake: IntakeContext, commit: _Commit, progress: CopyProgress) -> tuple[JobRow, bool]:
     """Hold, copy and commit; again in the rare case that holds were lost meanwhile."""
     request, tenant = commit.request, commit.arrival.principal.tenant
     holder = progress.submission_id or f"{tenant}/{request.fingerprint}"
@@ -151,7 +157,7 @@ class _Commit:
     family: Lineage
     in_transaction: InTransaction
 
-    def record_repeat(self, intake: IntakeContext) -> dict[str, Any] | None:
+    def record_repeat(self, intake: IntakeContext) -> JobRow | None:
         """Return the job that this request repeats, after recording the repeat; None when it is new."""
         tenant = self.arrival.principal.tenant
         with intake.ledger.reading() as tx:
@@ -166,7 +172,7 @@ class _Commit:
 
     def run(
         self, intake: IntakeContext, stored: tuple[StoredItem, ...], *, holder: str
-    ) -> tuple[dict[str, Any], bool] | None:
+    ) -> tuple[JobRow, bool] | None:
         """Return (job, replayed), or None when holds were lost and the scans must be copied again."""
         point("accept.before")
         try:
@@ -183,7 +189,7 @@ class _Commit:
 
     def _write(
         self, intake: IntakeContext, tx: LedgerTransaction, stored: tuple[StoredItem, ...], holder: str
-    ) -> tuple[dict[str, Any], bool] | None:
+    ) -> tuple[JobRow, bool] | None:
         principal, request = self.arrival.principal, self.request
         tenant = principal.tenant
         job = find_replay(tx, tenant=tenant, request=request)
@@ -199,15 +205,17 @@ class _Commit:
             )
             job = insert_job(
                 tx,
-                tenant=tenant,
-                caller=principal.caller,
-                request=request,
-                limits=limits,
-                stored=stored,
-                family=self.family,
-                shadow=intake.rollout.is_shadow(principal.caller),
+                NewJob(
+                    tenant=tenant,
+                    caller=principal.caller,
+                    request=request,
+                    limits=limits,
+                    stored=stored,
+                    family=self.family,
+                    shadow=intake.rollout.is_shadow(principal.caller),
+                ),
             )
-            hold_objects(tx, keys, holder=job["job_id"], hold_kind=HOLD_OF_JOB)
+            hold_objects(tx, keys, holder=job.job_id, hold_kind=HOLD_OF_JOB)
         else:
             record_replay(tx, job, door=self.arrival.entry_point)
         release_holds(tx, holder=holder)
@@ -215,26 +223,26 @@ class _Commit:
         return job, replayed
 
 
-def _acknowledge(intake: IntakeContext, job: dict[str, Any], *, replayed: bool) -> Acceptance:
+def _acknowledge(intake: IntakeContext, job: JobRow, *, replayed: bool) -> Acceptance:
     # The job is accepted whatever happens now. A status document that could not be written is written
     # later, because its shown sequence is behind the newest event of the job.
     with suppress(PipelineError, OSError):
-        intake.after_accept(job["job_id"])
+        intake.after_accept(job.job_id)
     return acceptance_of(intake, job, replayed=replayed)
 
 
-def acceptance_of(intake: IntakeContext, job: dict[str, Any], *, replayed: bool) -> Acceptance:
+def acceptance_of(intake: IntakeContext, job: JobRow, *, replayed: bool) -> Acceptance:
     """Return the acceptance of an accepted job's row."""
     return Acceptance(
-        job_id=job["job_id"],
-        idempotency_key=job["idempotency_key"],
-        submitted_at=job["submitted_at"],
-        status_location=intake.status_location(job["tenant"], job["job_id"]),
-        state=str(job["state"]),
-        pins=Pins(**{name: job[name] for name in Pins.__slots__}),
-        queue_deadline=job["queue_deadline"],
+        job_id=job.job_id,
+        idempotency_key=job.idempotency_key,
+        submitted_at=job.submitted_at,
+        status_location=intake.status_location(job.tenant, job.job_id),
+        state=job.state,
+        pins=job.pins,
+        queue_deadline=job.queue_deadline,
         replayed=replayed,
-        warnings=tuple(job["warnings"]),
+        warnings=tuple(job.warnings),
     )
 
 

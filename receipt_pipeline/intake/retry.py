@@ -14,7 +14,6 @@ from receipt_pipeline.core.errors import NotAllowed, ObjectFault, PipelineError
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.items import ItemClass, can_retry, count_classes
 from receipt_pipeline.core.lifecycle import TerminalClass
-from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.principals import Principal, Role, require
 from receipt_pipeline.core.reasons import RETRY_INPUT_GONE, RETRY_NOTHING_LEFT
 from receipt_pipeline.core.request import JobRequest
@@ -28,8 +27,8 @@ from receipt_pipeline.ledger.jobs.retry import (
     find_child,
     refuse_open_parent,
 )
-from receipt_pipeline.ledger.rows import read_job
-from receipt_pipeline.ledger.status import read_items, read_own_job
+from receipt_pipeline.ledger.rows import ItemRow, JobRow, read_items, read_job
+from receipt_pipeline.ledger.status import read_own_job
 from receipt_pipeline.objects.store import scan_key
 
 
@@ -43,28 +42,28 @@ class RetryScope:
         child: the job that an identical retry has made, None where there is none.
     """
 
-    parent: dict[str, Any]
+    parent: JobRow
     counts: dict[ItemClass, int]
-    touched: tuple[dict[str, Any], ...]
-    unreadable: tuple[dict[str, Any], ...]
+    touched: tuple[ItemRow, ...]
+    unreadable: tuple[ItemRow, ...]
     request: JobRequest
-    child: dict[str, Any] | None
+    child: JobRow | None
 
     def as_document(self) -> dict[str, Any]:
         """Return the preview: every touched unit by id, what stays, and under which identities."""
         parent = self.parent
         stay = len(self.touched) + len(self.unreadable)
         return {
-            "parent": parent["job_id"],
-            "terminal": {"state": parent["state"], "class": parent["terminal_class"]},
-            "items": {"requested": parent["items_requested"]}
+            "parent": parent.job_id,
+            "terminal": {"state": parent.state, "class": parent.terminal_class},
+            "items": {"requested": parent.items_requested}
             | {name.value: count for name, count in self.counts.items()},
             "touched": [_unit(item) for item in self.touched],
             "not_readable": [_unit(item) for item in self.unreadable],
-            "untouched": parent["items_requested"] - stay,
-            "pins": Pins.from_document(parent).as_document(),
+            "untouched": parent.items_requested - stay,
+            "pins": parent.pins.as_document(),
             "reconciliation_cutoff": _iso(self.request.reconciliation_cutoff),
-            "child": self.child["job_id"] if self.child else None,
+            "child": self.child.job_id if self.child else None,
         }
 
 
@@ -72,13 +71,13 @@ def _iso(value: dt.datetime | None) -> str | None:
     return value.isoformat() if value else None
 
 
-def _unit(item: dict[str, Any]) -> dict[str, Any]:
+def _unit(item: ItemRow) -> dict[str, Any]:
     return {
-        "item_id": item["item_id"],
-        "label": item["label"],
-        "class": item["item_class"],
-        "reason": item["reason_code"],
-        "sha256": item["sha256"],
+        "item_id": item.item_id,
+        "label": item.label,
+        "class": item.item_class,
+        "reason": item.reason_code,
+        "sha256": item.sha256,
     }
 
 
@@ -97,29 +96,30 @@ def preview_retry(
         refuse_open_parent(tx, parent)
         rows = read_items(tx, job_id)
         given = cutoff or cutoff_of_child(tx, parent)
-    terminal_class = TerminalClass(parent["terminal_class"])
+    terminal_class = parent.terminal_class
+    assert terminal_class is not None, "a closed job has its class"
     unpublished = terminal_class is TerminalClass.DEPENDENCY_FAILED
-    left = [row for row in rows if can_retry(row, result_unpublished=unpublished)]
+    left = [row for row in rows if can_retry(row.item_class, row.reason_code, result_unpublished=unpublished)]
     if not left:
         raise NotAllowed(RETRY_NOTHING_LEFT, job_id=job_id, terminal_class=terminal_class.value)
     touched = tuple(row for row in left if _is_readable(intake, row))
     if not touched:
-        raise NotAllowed(RETRY_INPUT_GONE, job_id=job_id, item_ids=[row["item_id"] for row in left])
+        raise NotAllowed(RETRY_INPUT_GONE, job_id=job_id, item_ids=[row.item_id for row in left])
     request = child_request(parent, touched, cutoff=given)
     with intake.ledger.reading() as tx:
         child = find_child(tx, parent, request)
     unreadable = tuple(row for row in left if row not in touched)
-    counts = count_classes(ItemClass(row["item_class"]) for row in rows)
+    counts = count_classes(row.item_class for row in rows)
     return RetryScope(parent, counts, touched, unreadable, request, child)
 
 
-def _is_readable(intake: IntakeContext, item: dict[str, Any]) -> bool:
+def _is_readable(intake: IntakeContext, item: ItemRow) -> bool:
     """Tell whether the stored scan is the one that was accepted."""
     try:
-        found = intake.objects.digest(scan_key(item["tenant"], item["sha256"]))
+        found = intake.objects.digest(scan_key(item.tenant, item.sha256))
     except ObjectFault:
         return False
-    return found is not None and found[0] == item["sha256"]
+    return found is not None and found[0] == item.sha256
 
 
 def retry_unresolved(
@@ -135,7 +135,7 @@ def retry_unresolved(
         As `preview_retry`; NotAllowed AUTHORITY.*, InputRefused RELEASE.RETIRED.v1 and QUOTA.EXCEEDED.v1.
     """
     scope = preview_retry(intake, job_id, principal=principal, cutoff=cutoff)
-    keys = [scan_key(item["tenant"], item["sha256"]) for item in scope.touched]
+    keys = [scan_key(item.tenant, item.sha256) for item in scope.touched]
     holder = f"retry/{scope.request.idempotency_key}"
     point("hold.before")
     with intake.ledger.transaction() as tx:
@@ -151,16 +151,16 @@ def retry_unresolved(
         with intake.ledger.transaction() as tx:
             release_holds(tx, holder=holder)
         raise
-    for told in (child["job_id"], job_id):
+    for told in (child.job_id, job_id):
         with suppress(PipelineError, OSError):  # A status document that is not written now is stale, and due.
             intake.after_accept(told)
     answer = acceptance_of(intake, child, replayed=joined).as_document()
-    return answer | {"parent": job_id, "touched": [item["item_id"] for item in scope.touched]}
+    return answer | {"parent": job_id, "touched": [item.item_id for item in scope.touched]}
 
 
 def _accept_or_join(
     intake: IntakeContext, scope: RetryScope, *, principal: Principal, keys: Sequence[str], holder: str
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[JobRow, bool]:
     try:
         return _accept(intake, scope, principal=principal, keys=keys, holder=holder)
     except IntegrityError:
@@ -170,7 +170,7 @@ def _accept_or_join(
 
 def _accept(
     intake: IntakeContext, scope: RetryScope, *, principal: Principal, keys: Sequence[str], holder: str
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[JobRow, bool]:
     with intake.ledger.transaction() as tx:
         if scope.child is None:
             spend_quota(tx, principal, items=len(scope.touched))
@@ -178,6 +178,6 @@ def _accept(
             tx, parent=scope.parent, touched=scope.touched, request=scope.request, caller=principal.caller
         )
         if not joined:
-            hold_objects(tx, keys, holder=child["job_id"], hold_kind=HOLD_OF_JOB)
+            hold_objects(tx, keys, holder=child.job_id, hold_kind=HOLD_OF_JOB)
         release_holds(tx, holder=holder)
         return child, joined

@@ -18,6 +18,7 @@ from receipt_pipeline.intake.manifest import Batch, BatchRow, parse_document
 from receipt_pipeline.intake.scans import CopyProgress, PassEnded, list_loader, never_stop
 from receipt_pipeline.ledger.effects.objects import release_holds
 from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.ledger.submissions import (
     COUNTED,
     RowOutcome,
@@ -103,7 +104,7 @@ def _accept_row(intake: IntakeContext, row: BatchRow, delivery: BatchDelivery) -
         raise row.refusal
     key = row.request.idempotency_key
 
-    def record(tx: LedgerTransaction, job: dict[str, Any], replayed: bool) -> None:
+    def record(tx: LedgerTransaction, job: JobRow, replayed: bool) -> None:
         outcome = RowOutcome.JOINED if replayed else RowOutcome.ACCEPTED
         record_row(
             tx,
@@ -111,7 +112,7 @@ def _accept_row(intake: IntakeContext, row: BatchRow, delivery: BatchDelivery) -
             row_no=row.row_no,
             outcome=outcome,
             idempotency_key=key,
-            job_id=job["job_id"],
+            job_id=job.job_id,
         )
 
     progress = CopyProgress(delivery.submission_id, pointer_of=lambda _: f"/rows/{row.row_no - 1}/uri")
@@ -291,14 +292,14 @@ def _accept_whole(
     submission_id = progress.submission_id
     assert submission_id is not None
 
-    def record(tx: LedgerTransaction, job: dict[str, Any], replayed: bool) -> None:
+    def record(tx: LedgerTransaction, job: JobRow, replayed: bool) -> None:
         record_row(
             tx,
             submission_id,
             row_no=ONLY_ROW,
             outcome=RowOutcome.JOINED if replayed else RowOutcome.ACCEPTED,
             idempotency_key=request.idempotency_key,
-            job_id=job["job_id"],
+            job_id=job.job_id,
         )
         # One job is the whole delivery, so its acceptance finishes it in the same transaction.
         state = SubmissionState.JOINED if replayed else SubmissionState.ACCEPTED
@@ -376,7 +377,7 @@ def _state_of(outcomes: Mapping[str, int]) -> SubmissionState:
     return SubmissionState.REFUSED
 
 
-def _row_result(intake: IntakeContext, row: dict[str, Any], job: dict[str, Any] | None) -> RowResult:
+def _row_result(intake: IntakeContext, row: dict[str, Any], job: JobRow | None) -> RowResult:
     outcome = RowOutcome(row["outcome"])
     acceptance = None
     if job is not None and outcome in (RowOutcome.ACCEPTED, RowOutcome.JOINED):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound, PipelineError
 from receipt_pipeline.core.failure_points import point
@@ -19,7 +18,7 @@ from receipt_pipeline.intake.scans import FolderScans, list_loader, read_documen
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.accept import Lineage
 from receipt_pipeline.ledger.jobs.cancel import link_replacement, supersede_job
-from receipt_pipeline.ledger.rows import read_job
+from receipt_pipeline.ledger.rows import JobRow, read_job
 from receipt_pipeline.ledger.status import read_own_job
 
 ENTRY_POINT = "supersede"
@@ -62,12 +61,12 @@ def supersede_by_manifest(intake: IntakeContext, job_id: str, *, manifest: Path,
     if not isinstance(request, JobRequest):
         raise InputRefused(CONTRACT_UNKNOWN, pointer="/contract", expected=JOB_CONTRACT)
 
-    def close(tx: LedgerTransaction, new: dict[str, Any], replayed: bool) -> None:
-        close_for(tx, intake, job_id, by_job_id=new["job_id"], actor=principal.caller)
+    def close(tx: LedgerTransaction, new: JobRow, replayed: bool) -> None:
+        close_for(tx, intake, job_id, by_job_id=new.job_id, actor=principal.caller)
 
     point("supersede.before")
     arrival = Arrival(principal, scans, ENTRY_POINT)
-    family = Lineage(lineage=old["lineage"])
+    family = Lineage(lineage=old.lineage)
     answer = accept_job(intake, request, arrival, family=family, in_transaction=close)
     point("supersede.after")
     _announce(intake, job_id, answer.job_id)
@@ -81,13 +80,13 @@ def close_for(
     old, new = read_job(tx, job_id, lock=True), read_job(tx, by_job_id)
     if old is None or new is None:
         raise NotFound(NOT_FOUND, job_id=job_id)
-    if old["superseded_by"] == by_job_id:
+    if old.superseded_by == by_job_id:
         return
-    abandoned = new["terminal_at"] is not None and new["state"] != JobState.SUCCEEDED
-    if job_id == by_job_id or abandoned or new["superseded_by"] is not None:
+    abandoned = new.terminal_at is not None and new.state != JobState.SUCCEEDED
+    if job_id == by_job_id or abandoned or new.superseded_by is not None:
         raise InputRefused(SUPERSEDE_ITSELF, pointer="--by", job_id=job_id, by_job_id=by_job_id)
     if supersede_job(tx, job_id=job_id, superseded_by=by_job_id, limits=intake.limits) is None:
-        raise NotAllowed(STATE_REFUSES, job_id=job_id, state=old["state"])
+        raise NotAllowed(STATE_REFUSES, job_id=job_id, state=old.state)
     link_replacement(tx, job_id=job_id, by_job_id=by_job_id, actor=actor)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Table, bindparam, func, select
+from sqlalchemy import Column, Table, func, select
 
 from receipt_pipeline.core.audiences import DOCUMENTS, Audience
 from receipt_pipeline.core.effects import EffectKind, EffectState
@@ -17,8 +17,8 @@ from receipt_pipeline.core.status_document import Adjustment, JobFacts
 from receipt_pipeline.ledger.effects.consumption import TASK_OPEN
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.finalize import item_counts
-from receipt_pipeline.ledger.jobs.quarantine import open_quarantines
-from receipt_pipeline.ledger.rows import read_job
+from receipt_pipeline.ledger.jobs.quarantine import WITHDRAW, open_quarantines
+from receipt_pipeline.ledger.rows import JobRow, read_job
 from receipt_pipeline.ledger.schema.effects import (
     deliveries,
     effects,
@@ -33,32 +33,18 @@ from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs, s
 
 AUDIENCES: tuple[str, ...] = tuple(Audience)
 LIST_MAX = 1_000
-WITHDRAW = "withdraw"
 
 
-_ITEMS = select(items).where(items.c.job_id == bindparam("of_job")).order_by(items.c.ordinal)
-_WITHDRAWN = (
-    select(quarantine.c.quarantine_id)
-    .where(quarantine.c.job_id == bindparam("of_job"))
-    .where(quarantine.c.resolution == WITHDRAW)
-)
-_BURIED_AS_WITHDRAWN = (
-    select(tombstones.c.object_key)
-    .where(tombstones.c.object_key == bindparam("key"))
-    .where(tombstones.c.reason == RESULT_WITHDRAWN.code)
-)
-
-
-def read_own_job(tx: LedgerTransaction, job_id: str, *, tenant: str | None) -> dict[str, Any]:
+def read_own_job(tx: LedgerTransaction, job_id: str, *, tenant: str | None) -> JobRow:
     """Return a job's row; `tenant=None` is the product itself.
 
     Raises:
-        NotFound: unknown, or another tenant's: the same answer (D9).
+        NotFound: unknown, or another tenant's: the same answer.
     """
-    row = read_job(tx, job_id)
-    if row is None or tenant not in (None, row["tenant"]):
+    job = read_job(tx, job_id)
+    if job is None or tenant not in (None, job.tenant):
         raise NotFound(NOT_FOUND, job_id=job_id)
-    return row
+    return job
 
 
 def read_facts(
@@ -75,11 +61,11 @@ def read_facts(
         return tx.rows(select(table).where(table.c.job_id == job_id).order_by(order))
 
     outcome = None
-    if job["result_key"] is not None:
-        checked = select(object_checks.c.outcome).where(object_checks.c.object_key == job["result_key"])
+    if job.result_key is not None:
+        checked = select(object_checks.c.outcome).where(object_checks.c.object_key == job.result_key)
         outcome = tx.scalar(checked)
     return JobFacts(
-        job=job,
+        job=job.as_mapping(),
         counts=item_counts(tx, job_id),
         attempts=of_job(attempts, attempts.c.lease_epoch),
         effects=of_job(effects, effects.c.intended_at),
@@ -128,11 +114,15 @@ def read_adjustments(tx: LedgerTransaction, job_id: str) -> list[Adjustment]:
     return [Adjustment(ItemClass(row["item_class"]), row["reason_code"], row["n"]) for row in tx.rows(query)]
 
 
-def is_withdrawn(tx: LedgerTransaction, job: dict[str, Any]) -> bool:
-    """Tell whether a recorded decision gave the job's result up: divergent outputs, or a lost object."""
-    if tx.row(_WITHDRAWN, {"of_job": job["job_id"]}):
-        return True
-    return tx.row(_BURIED_AS_WITHDRAWN, {"key": job["result_key"]}) is not None
+def is_withdrawn(tx: LedgerTransaction, job: JobRow) -> bool:
+    """Return whether a recorded decision withdrew the job's result: divergent outputs, or a lost object."""
+    decided = select(quarantine.c.quarantine_id).where(
+        quarantine.c.job_id == job.job_id, quarantine.c.resolution == WITHDRAW
+    )
+    withdrawn = select(tombstones.c.object_key).where(
+        tombstones.c.object_key == job.result_key, tombstones.c.reason == RESULT_WITHDRAWN.code
+    )
+    return tx.row(decided) is not None or tx.row(withdrawn) is not None
 
 
 def read_status(
@@ -141,11 +131,6 @@ def read_status(
     """Return the status document of a job for one audience."""
     view = Audience(audience)
     return DOCUMENTS[view](read_facts(tx, job_id, tenant=tenant, whole=view is not Audience.CUSTOMER))
-
-
-def read_items(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:
-    """Return the job's items in order, whole rows."""
-    return tx.rows(_ITEMS, {"of_job": job_id})
 
 
 def list_jobs(
@@ -179,13 +164,6 @@ def last_runs(tx: LedgerTransaction, job_ids: Collection[str]) -> dict[str, str]
         .order_by(attempts.c.lease_epoch)
     )
     return {row["job_id"]: row["run_id"] for row in tx.rows(query)}
-
-
-def decision_of(item: dict[str, Any] | None) -> str:
-    """Return what may be said of an item's decision: `clear`, `review`, or that none exists (R017)."""
-    if item is None or item["decision"] is None:
-        return "not_decided"
-    return str(item["decision"])
 
 
 TASKS_LIST_MAX = 1_000

@@ -13,6 +13,7 @@ from receipt_pipeline.core.reasons import NOT_FOUND
 from receipt_pipeline.core.status_document import discovered_progress
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.ledger.schema.jobs import jobs, submission_rows, submissions
 
 KEYS_BATCH_MAX = 500
@@ -211,10 +212,11 @@ def recorded_rows(tx: LedgerTransaction, submission_id: str) -> list[dict[str, A
     return tx.rows(query.order_by(submission_rows.c.row_no))
 
 
-def jobs_of_rows(tx: LedgerTransaction, submission_id: str) -> dict[str, dict[str, Any]]:
+def jobs_of_rows(tx: LedgerTransaction, submission_id: str) -> dict[str, JobRow]:
     """Return the jobs that the decided rows of a delivery name, by job id."""
     named = select(submission_rows.c.job_id).where(submission_rows.c.submission_id == submission_id)
-    return {row["job_id"]: row for row in tx.rows(select(jobs).where(jobs.c.job_id.in_(named)))}
+    rows = tx.rows(select(jobs).where(jobs.c.job_id.in_(named)))
+    return {row["job_id"]: JobRow.from_row(row) for row in rows}
 
 
 def decided_row_numbers(tx: LedgerTransaction, submission_id: str) -> set[int]:

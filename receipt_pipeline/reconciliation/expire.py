@@ -40,7 +40,8 @@ def take_over_overrunning(context: ReconciliationContext) -> list[str]:
     for row in late:
         point("takeover.before")
         with context.ledger.transaction() as tx:
-            cause = limit_reached(read_job(tx, row["job_id"], lock=True) or row, tx.now())
+            job = read_job(tx, row["job_id"], lock=True)
+            cause = limit_reached(job, tx.now()) if job is not None else None
             if cause is not None and overrun_job(
                 tx, job_id=row["job_id"], seen_epoch=row["lease_epoch"], cause=cause, grace_s=grace_s
             ):
@@ -57,7 +58,7 @@ def close_retired(context: ReconciliationContext) -> list[str]:
     for job_id in stranded:
         with context.ledger.transaction() as tx:
             job = read_job(tx, job_id, lock=True)
-            waiting = job is not None and job["state"] == JobState.ACCEPTED
+            waiting = job is not None and job.state == JobState.ACCEPTED
             if waiting and close_for_identity(tx, job_id, reason=IDENTITY_RETIRED, limits=context.limits):
                 closed.append(job_id)
     return closed

@@ -125,7 +125,7 @@ def is_still_violated(tx: LedgerTransaction, row: Row, *, bounds: Bounds) -> boo
     """
     if row["kind"] == InvestigationKind.UNKNOWN_EFFECT:
         job = read_job(tx, row["job_id"])
-        return job is not None and (job["state"], job["phase"]) == (JobState.RUNNING, Phase.RECONCILING)
+        return job is not None and (job.state, job.phase) == (JobState.RUNNING, Phase.RECONCILING)
     subject = plain_subject(row["subject"])
     return any(
         _is_violation_of(invariant, subject, violation)

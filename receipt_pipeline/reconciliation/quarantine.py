@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.errors import NotFound, ObjectFault
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
-from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import NOT_FOUND
 from receipt_pipeline.core.result_document import parse_result
 from receipt_pipeline.ledger.invariants.invariant import find
@@ -17,14 +15,14 @@ from receipt_pipeline.ledger.invariants.objects import DIVERGENCE_IS_HELD, RESUL
 from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
 from receipt_pipeline.ledger.jobs.publication import uploads_of
 from receipt_pipeline.ledger.jobs.quarantine import (
+    DecisionNote,
     competing_digests,
     hold_divergent,
     keep_output,
     open_quarantines,
     withdraw_output,
 )
-from receipt_pipeline.ledger.rows import read_job
-from receipt_pipeline.ledger.status import read_items
+from receipt_pipeline.ledger.rows import ItemRow, JobRow, read_items, read_job
 from receipt_pipeline.reconciliation.context import ReconciliationContext
 
 
@@ -84,16 +82,15 @@ def resolve_quarantine(
         if read_job(tx, job_id) is None:
             raise NotFound(NOT_FOUND, job_id=job_id)
         if keep is None:
-            withdraw_output(tx, job_id=job_id, actor=actor, limits=context.limits, note=note)
+            withdraw_output(tx, job_id=job_id, note=DecisionNote(actor, note), limits=context.limits)
         else:
             keep_output(
                 tx,
                 job_id=job_id,
                 digest=keep,
-                actor=actor,
+                note=DecisionNote(actor, note),
                 limits=context.limits,
                 verified=verified,
-                note=note,
             )
     point("quarantine.after")
 
@@ -102,14 +99,14 @@ def _verified(context: ReconciliationContext, job_id: str, digest: str) -> Verif
     """Read the stored upload of an open job that has this digest and says what the ledger's items say."""
     with context.ledger.reading() as tx:
         job = read_job(tx, job_id)
-        if job is None or job["state"] in TERMINAL_STATES:
+        if job is None or job.state in TERMINAL_STATES:
             return None
         if not any(row["subject"] == RESULT for row in open_quarantines(tx, job_id)):
             return None
         rows = read_items(tx, job_id)
-        uploads = [row for row in uploads_of(tx, job_id) if row["expected_digest"] == digest]
+        uploads = [row for row in uploads_of(tx, job_id) if row.expected_digest == digest]
     for upload in uploads:
-        key = upload["idempotency_key"]
+        key = upload.idempotency_key
         try:
             data = context.objects.read(key)
             if digest_of_bytes(data) == digest and _agrees(data, job, rows):
@@ -120,14 +117,12 @@ def _verified(context: ReconciliationContext, job_id: str, digest: str) -> Verif
     return None
 
 
-def _agrees(data: bytes, job: Mapping[str, Any], rows: list[dict[str, Any]]) -> bool:
+def _agrees(data: bytes, job: JobRow, rows: list[ItemRow]) -> bool:
     document = parse_result(data)
     stated = [
         (item.ordinal, item.decision_id, item.outcome.item_class.value, item.outcome_digest)
         for item in document.items
     ]
-    committed = [
-        (row["ordinal"], row["decision_id"], row["item_class"], row["outcome_digest"]) for row in rows
-    ]
-    pins = Pins(**{name: job[name] for name in Pins.__slots__})
-    return (document.job_id, document.pins, stated) == (job["job_id"], pins, committed)
+    committed = [(row.ordinal, row.decision_id, row.item_class, row.outcome_digest) for row in rows]
+    pins = job.pins
+    return (document.job_id, document.pins, stated) == (job.job_id, pins, committed)

@@ -25,7 +25,7 @@ from receipt_pipeline.ledger.effects.objects import rejected_output_key
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.checkpoint import record_attempt_facts
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob
-from receipt_pipeline.ledger.jobs.publication import uploads_of
+from receipt_pipeline.ledger.jobs.publication import intent_evidence, uploads_of
 from receipt_pipeline.ledger.jobs.quarantine import competing_digests, hold_divergent, record_rejected_write
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.worker.context import Classifier, Worker
@@ -113,7 +113,7 @@ def record_rejection(
     with worker.ledger.transaction() as tx:
         record_rejected_write(tx, token, write_kind=kind, ordinal=ordinal, digest=digest)
         job = read_job(tx, token.job_id)
-        kept = job is not None and job["result_purged_at"] is None
+        kept = job is not None and job.result_purged_at is None
         if digest is None:
             return kept
         subject = "result" if ordinal is None else f"item:{ordinal}"
@@ -140,12 +140,9 @@ def _keep_output(worker: Worker, token: FencingToken, ordinal: int, outcome: Ite
 
 def _intents(tx: LedgerTransaction, job_id: str) -> list[dict[str, Any]]:
     job = read_job(tx, job_id, lock=True)
-    if job is None or job["close_cause"] is not None:
+    if job is None or job.close_cause is not None:
         return []
-    return [
-        {"digest": row["expected_digest"], "source": "intent", "lease_epoch": row["lease_epoch"]}
-        for row in uploads_of(tx, job_id)
-    ]
+    return [intent_evidence(row) for row in uploads_of(tx, job_id)]
 
 
 LIBRARIES = ("numpy", "onnxruntime", "rapidocr", "pillow", "pypdfium2", "pillow-heif", "opencv-python")

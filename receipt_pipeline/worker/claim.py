@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import bindparam, func, select
 
@@ -15,7 +14,7 @@ from receipt_pipeline.core.reasons import IDENTITY_MISSING, IDENTITY_RETIRED, Re
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, ClaimRefused, claim_job, limit_reached
 from receipt_pipeline.ledger.jobs.failures import close_for_identity, lose_lease
-from receipt_pipeline.ledger.rows import read_job
+from receipt_pipeline.ledger.rows import JobRow, read_job
 from receipt_pipeline.ledger.schema.jobs import items, releases
 from receipt_pipeline.worker.attempt import host_skew_s
 from receipt_pipeline.worker.context import Classifier, Outcome, Worker
@@ -65,7 +64,7 @@ def _pins_to_prove(tx: LedgerTransaction, job_id: str) -> Pins | None:
     job = read_job(tx, job_id)
     if job is None or not _would_compute(tx, job):
         return None
-    return Pins(**{name: job[name] for name in Pins.__slots__})
+    return job.pins
 
 
 _COUNT_WAITING = (
@@ -77,15 +76,15 @@ _COUNT_WAITING = (
 _RETIRED_AT = select(releases.c.retired_at).where(releases.c.release_id == bindparam("release"))
 
 
-def _would_compute(tx: LedgerTransaction, job: dict[str, Any]) -> bool:
+def _would_compute(tx: LedgerTransaction, job: JobRow) -> bool:
     now = tx.now()
-    if job["state"] == JobState.ACCEPTED:
-        return bool(job["queue_deadline"] >= now)
-    if job["state"] != JobState.RUNNING or job["phase"] in HELD_PHASES:
+    if job.state == JobState.ACCEPTED:
+        return bool(job.queue_deadline >= now)
+    if job.state != JobState.RUNNING or job.phase in HELD_PHASES:
         return False
-    if job["close_cause"] is not None or limit_reached(job, now) is not None:
+    if job.close_cause is not None or limit_reached(job, now) is not None:
         return False
-    return bool(tx.scalar(_COUNT_WAITING, {"of_job": job["job_id"]}))
+    return bool(tx.scalar(_COUNT_WAITING, {"of_job": job.job_id}))
 
 
 def _is_retired(tx: LedgerTransaction, pins: Pins) -> bool:
@@ -105,7 +104,7 @@ def _refuse_identity(worker: Worker, job_id: str, error: IdentityMismatch) -> Ou
 def _close(tx: LedgerTransaction, worker: Worker, job_id: str, *, reason: Reason) -> Outcome:
     """Close for identity unless somebody holds the job; an expired lease is charged first."""
     job = read_job(tx, job_id, lock=True)
-    if job is not None and job["lease_owner"] is not None:
-        lose_lease(tx, job_id=job_id, seen_epoch=job["lease_epoch"], limits=worker.limits)
+    if job is not None and job.lease_owner is not None:
+        lose_lease(tx, job_id=job_id, seen_epoch=job.lease_epoch, limits=worker.limits)
     closed = close_for_identity(tx, job_id, reason=reason, limits=worker.limits)
     return Outcome.CLOSED if closed else Outcome.REFUSED

@@ -24,7 +24,7 @@ def classify_now(
     """
     with ledger.reading() as tx:
         row = resolve_release(tx, release)
-    pins = Pins(**{name: row[name] for name in Pins.__slots__})
+    pins = Pins.from_document(row)
     outcome = chains(pins).classify(data, duplicate_bytes=False, on_page=lambda: None, context=NO_CONTEXT)
     with ledger.transaction() as tx:
         append_event(

@@ -6,22 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy import select
+from sqlalchemy import exists, or_, select
 
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.effects import EffectDemand
 from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.core.failure_points import altered, point
-from receipt_pipeline.core.items import Decision, EarlierItem, ItemClass, ItemContext, ItemOutcome
+from receipt_pipeline.core.items import EarlierItem, ItemClass, ItemContext, ItemOutcome
 from receipt_pipeline.core.lifecycle import CloseCause, JobState
-from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import INPUT_CHANGED, INPUT_GONE, Reason
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.checkpoint import Checkpoint, FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import AttemptKind
 from receipt_pipeline.ledger.jobs.failures import yield_job
 from receipt_pipeline.ledger.jobs.publication import close_own_overdue_items
+from receipt_pipeline.ledger.rows import ItemRow
 from receipt_pipeline.ledger.schema.effects import quarantine, tombstones
 from receipt_pipeline.ledger.schema.jobs import items, jobs
 from receipt_pipeline.objects.store import scan_key
@@ -29,11 +28,11 @@ from receipt_pipeline.worker.attempt import Attempt, Stop
 from receipt_pipeline.worker.context import Classifier, Worker
 
 
-def unfinished(attempt: Attempt) -> list[dict[str, Any]]:
+def unfinished(attempt: Attempt) -> list[ItemRow]:
     """Return the items of the claim that have no class yet, in order; a closing attempt computes none."""
     if attempt.claimed.kind is AttemptKind.CLOSING:
         return []
-    return [item for item in attempt.claimed.items if item["item_class"] is None]
+    return [item for item in attempt.claimed.items if item.item_class is None]
 
 
 def run_items(attempt: Attempt) -> Stop:
@@ -50,12 +49,12 @@ def run_items(attempt: Attempt) -> Stop:
         IdentityMismatch: a stage or artefact is not the pinned one.
     """
     for item in attempt.claimed.items:
-        _remember(attempt, item, fields=item["fields"] or {}, evidence=item["evidence"] or {})
+        _remember(attempt, item, fields=item.fields or {}, evidence=item.evidence or {})
     finished: FinishedItem | None = None
     for item in unfinished(attempt):
         if finished is not None and attempt.must_yield():
             return _give_back(attempt, finished)
-        boundary = _pass(attempt, finished, item["ordinal"])
+        boundary = _pass(attempt, finished, item.ordinal)
         if boundary.held:
             return Stop.HELD
         if boundary.limit_reached is not None:
@@ -82,7 +81,7 @@ def _pass(attempt: Attempt, finished: FinishedItem | None, next_ordinal: int | N
         )
     if finished is not None:
         attempt.items_done += 1
-        item = next(item for item in attempt.claimed.items if item["ordinal"] == finished.ordinal)
+        item = next(item for item in attempt.claimed.items if item.ordinal == finished.ordinal)
         _remember(attempt, item, fields=finished.outcome.fields, evidence=finished.outcome.evidence)
         point("checkpoint.after")
     if next_ordinal is not None:
@@ -112,17 +111,17 @@ def _overtaken(attempt: Attempt, cause: CloseCause) -> Stop:
     return Stop.PUBLISH
 
 
-def _work_off(attempt: Attempt, item: dict[str, Any]) -> FinishedItem:
+def _work_off(attempt: Attempt, item: ItemRow) -> FinishedItem:
     """Return the outcome of one begun item; nothing of it is written yet."""
     started = attempt.worker.monotonic()
     finished = _finish(attempt, item)
-    attempt.meter.item_took(item["ordinal"], attempt.worker.monotonic() - started)
+    attempt.meter.item_took(item.ordinal, attempt.worker.monotonic() - started)
     attempt.beats.progressed()
     return finished
 
 
-def _finish(attempt: Attempt, item: dict[str, Any]) -> FinishedItem:
-    ordinal = item["ordinal"]
+def _finish(attempt: Attempt, item: ItemRow) -> FinishedItem:
+    ordinal = item.ordinal
     scan = _read_scan(attempt, item)
     if isinstance(scan, Reason):
         refused = ItemOutcome(item_class=ItemClass.REJECTED, reason_code=scan.code)
@@ -136,7 +135,7 @@ def _finish(attempt: Attempt, item: dict[str, Any]) -> FinishedItem:
     point("model.before")
     outcome = chain.classify(
         scan,
-        duplicate_bytes=item["earlier_job_id"] is not None,
+        duplicate_bytes=item.earlier_job_id is not None,
         on_page=attempt.beats.progressed,
         context=_context(attempt, ordinal),
     )
@@ -152,39 +151,39 @@ def _context(attempt: Attempt, ordinal: int) -> ItemContext:
     whoever computes this one, and on whichever try, finds the same outcomes before it.
     """
     earlier = tuple(item for at, item in sorted(attempt.printed.items()) if at < ordinal)
-    return ItemContext(accepted_at=attempt.claimed.job["submitted_at"], earlier=earlier)
+    return ItemContext(accepted_at=attempt.claimed.job.submitted_at, earlier=earlier)
 
 
 def _remember(
-    attempt: Attempt, item: Mapping[str, Any], *, fields: Mapping[str, Any], evidence: Mapping[str, Any]
+    attempt: Attempt, item: ItemRow, *, fields: Mapping[str, Any], evidence: Mapping[str, Any]
 ) -> None:
     """Keep the print that a committed outcome holds, for the items after it."""
     if "scan_print" in evidence:
-        attempt.printed[item["ordinal"]] = EarlierItem(item["item_id"], fields, evidence["scan_print"])
+        attempt.printed[item.ordinal] = EarlierItem(item.item_id, fields, evidence["scan_print"])
 
 
-def _read_scan(attempt: Attempt, item: dict[str, Any]) -> bytes | Reason:
+def _read_scan(attempt: Attempt, item: ItemRow) -> bytes | Reason:
     """Return the bytes that were accepted, or why there are none: never a newer file (R035).
 
     Raises:
         ObjectFault: the scan is there but cannot be read now.
     """
     objects = attempt.worker.objects
-    key = scan_key(item["tenant"], item["sha256"])
+    key = scan_key(item.tenant, item.sha256)
     try:
         data = objects.read(key)
     except ObjectFault:
         if objects.stat(key) is None:
             return INPUT_GONE
         raise
-    return data if digest_of_bytes(data) == item["sha256"] else INPUT_CHANGED
+    return data if digest_of_bytes(data) == item.sha256 else INPUT_CHANGED
 
 
 def _chain(attempt: Attempt) -> Classifier:
     """Return the chain of the job's pins; a claim that was not expected to compute loads it now."""
     if attempt.chain is None:
         job = attempt.claimed.job
-        attempt.chain = attempt.worker.chains(Pins(**{name: job[name] for name in Pins.__slots__}))
+        attempt.chain = attempt.worker.chains(job.pins)
     return attempt.chain
 
 
@@ -196,20 +195,7 @@ class KeptDecision:
     decision_id: str
 
 
-def outcome_of(item: dict[str, Any]) -> ItemOutcome:
-    """Return the outcome that an item's row holds."""
-    return ItemOutcome(
-        item_class=ItemClass(item["item_class"]),
-        decision=Decision(item["decision"]) if item["decision"] else None,
-        risk_ppm=item["risk_ppm"],
-        fields=item["fields"] or {},
-        reasons=tuple(item["reasons"] or ()),
-        reason_code=item["reason_code"],
-        evidence=item["evidence"] or {},
-    )
-
-
-def keep_unchanged(worker: Worker, item: dict[str, Any]) -> KeptDecision | None:
+def keep_unchanged(worker: Worker, item: ItemRow) -> KeptDecision | None:
     """Return the decision that this item keeps, None when it has to be computed.
 
     Acceptance froze which earlier item is alike (same caller, explicit id, bytes and pins). It counts
@@ -217,38 +203,50 @@ def keep_unchanged(worker: Worker, item: dict[str, Any]) -> KeptDecision | None:
     in the store at this moment with the digest of the ledger. Where this job asks for review tasks, the
     earlier one has to have asked for them too: what is kept makes no task of its own.
     """
-    if not item["earlier_alike"]:
+    if not item.earlier_alike:
         return None
     with worker.ledger.reading() as tx:
-        earlier = _earlier(tx, item)
-    if earlier is None or earlier["sha256"] != item["sha256"]:
+        earlier = _earlier_item(tx, item)
+    if earlier is None or earlier.item.sha256 != item.sha256:
         return None
-    wanted = (earlier["result_digest"], earlier["result_size_bytes"])
-    if worker.objects.digest(earlier["result_key"]) != wanted:
+    if worker.objects.digest(earlier.result_key) != (earlier.result_digest, earlier.result_size_bytes):
         return None
-    outcome = replace(outcome_of(earlier), item_class=ItemClass.UNCHANGED)
-    return KeptDecision(outcome, earlier["decision_id"])
+    outcome = replace(earlier.item.outcome, item_class=ItemClass.UNCHANGED)
+    return KeptDecision(outcome, earlier.item.decision_id)
 
 
-def _earlier(tx: LedgerTransaction, item: dict[str, Any]) -> dict[str, Any] | None:
-    disputed = select(quarantine.c.job_id)
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """An earlier item and the result object that holds its outcome."""
+
+    item: ItemRow
+    result_key: str
+    result_digest: str
+    result_size_bytes: int
+
+
+def _earlier_item(tx: LedgerTransaction, item: ItemRow) -> _Earlier | None:
     asking = jobs.alias("asking")
-    asks_no_tasks = (
-        select(asking.c.job_id)
-        .where(asking.c.job_id == item["job_id"])
-        .where(asking.c.review_tasks == EffectDemand.NONE)
-        .exists()
+    asks_no_tasks = exists(
+        select(asking.c.job_id).where(
+            asking.c.job_id == item.job_id, asking.c.review_tasks == EffectDemand.NONE
+        )
     )
-    query = (
+    row = tx.row(
         select(items, jobs.c.result_key, jobs.c.result_digest, jobs.c.result_size_bytes)
         .join(jobs, jobs.c.job_id == items.c.job_id)
-        .where(items.c.job_id == item["earlier_job_id"])
-        .where(items.c.ordinal == item["earlier_ordinal"])
-        .where(items.c.item_class == ItemClass.CLASSIFIED)
-        .where(jobs.c.state == JobState.SUCCEEDED)
-        .where(jobs.c.job_id.not_in(disputed))
-        # A decision of which nobody was to make a task is none for a job that asks for tasks.
-        .where(sa.or_(jobs.c.review_tasks != EffectDemand.NONE, asks_no_tasks))
-        .where(jobs.c.result_key.not_in(select(tombstones.c.object_key)))
+        .where(
+            items.c.job_id == item.earlier_job_id,
+            items.c.ordinal == item.earlier_ordinal,
+            items.c.item_class == ItemClass.CLASSIFIED,
+            jobs.c.state == JobState.SUCCEEDED,
+            jobs.c.job_id.not_in(select(quarantine.c.job_id)),
+            # A decision that required no review task is none for a job that asks for tasks.
+            or_(jobs.c.review_tasks != EffectDemand.NONE, asks_no_tasks),
+            jobs.c.result_key.not_in(select(tombstones.c.object_key)),
+        )
     )
-    return tx.row(query)
+    if row is None:
+        return None
+    result = {name: row.pop(name) for name in ("result_key", "result_digest", "result_size_bytes")}
+    return _Earlier(ItemRow.from_row(row), **result)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from receipt_pipeline.core.attempts import FailureClass
 from receipt_pipeline.core.errors import IdentityMismatch, LeaseLost, LedgerUnavailable, PipelineError
 from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN, WORKER_LOST, Reason
 from receipt_pipeline.ledger.jobs.failures import fail_attempt
-from receipt_pipeline.ledger.rows import read_job
+from receipt_pipeline.ledger.rows import JobRow, read_job
 from receipt_pipeline.worker.attempt import Attempt, AttemptMeter, Stop
 from receipt_pipeline.worker.claim import VerifiedClaim, claim_verified_job
 from receipt_pipeline.worker.context import JobResult, Outcome
@@ -141,20 +142,18 @@ def _fail(attempt: Attempt, failure_class: FailureClass, reason: Reason) -> None
 
 
 def _line(worker: Worker, job_id: str, outcome: Outcome, done: int, *, seconds: float) -> JobResult:
-    try:
-        with worker.ledger.reading() as tx:
-            job = read_job(tx, job_id) or {}
-    except LedgerUnavailable:
-        job = {}
+    job: JobRow | None = None
+    with suppress(LedgerUnavailable), worker.ledger.reading() as tx:
+        job = read_job(tx, job_id)
     return JobResult(
         job_id=job_id,
         outcome=outcome.value,
-        state=job.get("state", ""),
-        phase=job.get("phase", ""),
-        terminal_class=job.get("terminal_class"),
-        reason=job.get("reason_code", ""),
+        state=job.state if job else "",
+        phase=job.phase if job else "",
+        terminal_class=job.terminal_class if job else None,
+        reason=job.reason_code if job else "",
         items_done=done,
-        items_requested=job.get("items_requested", 0),
+        items_requested=job.items_requested if job else 0,
         seconds=round(seconds, 3),
     )
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import select
-
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.effects import EffectState
 from receipt_pipeline.core.errors import ObjectFault, PipelineError
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.items import KEPT_CLASSES, ItemClass
-from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.reasons import RESULT_MISMATCH, UPLOAD_FAILED, UPLOAD_UNKNOWN, Reason
 from receipt_pipeline.core.result_document import ResultDocument, ResultItem
 from receipt_pipeline.ledger.jobs.finalize import VerifiedResult, close_without_result, commit_result
 from receipt_pipeline.ledger.jobs.publication import record_intent, record_upload_state, uploads_of
-from receipt_pipeline.ledger.schema.jobs import items
+from receipt_pipeline.ledger.rows import ItemRow, read_items
 from receipt_pipeline.objects.store import result_key
 from receipt_pipeline.worker.attempt import Attempt, Stop
-from receipt_pipeline.worker.items import outcome_of
 
 
 def publish(attempt: Attempt) -> Stop:
@@ -63,23 +57,19 @@ def read_result_document(attempt: Attempt) -> ResultDocument:
     """Return the result from the ledger's rows: every item of the accepted scope has its class."""
     job = attempt.claimed.job
     with attempt.worker.ledger.reading() as tx:
-        rows = tx.rows(select(items).where(items.c.job_id == job["job_id"]).order_by(items.c.ordinal))
-    return ResultDocument(
-        job_id=job["job_id"],
-        pins=Pins(**{name: job[name] for name in Pins.__slots__}),
-        items=tuple(_result_item(row) for row in rows),
-    )
+        rows = read_items(tx, job.job_id)
+    return ResultDocument(job_id=job.job_id, pins=job.pins, items=tuple(_result_item(row) for row in rows))
 
 
-def _result_item(row: dict[str, Any]) -> ResultItem:
+def _result_item(row: ItemRow) -> ResultItem:
     return ResultItem(
-        ordinal=row["ordinal"],
-        item_id=row["item_id"],
-        decision_id=row["decision_id"],
-        sha256=row["sha256"],
-        outcome=outcome_of(row),
-        outcome_digest=row["outcome_digest"],
-        unchanged_from=row["earlier_job_id"] if row["item_class"] == ItemClass.UNCHANGED else None,
+        ordinal=row.ordinal,
+        item_id=row.item_id,
+        decision_id=row.decision_id,
+        sha256=row.sha256,
+        outcome=row.outcome,
+        outcome_digest=row.outcome_digest,
+        unchanged_from=row.earlier_job_id if row.item_class is ItemClass.UNCHANGED else None,
     )
 
 
@@ -101,10 +91,10 @@ def _stored_earlier(attempt: Attempt, result: VerifiedResult) -> str | None:
     with attempt.worker.ledger.reading() as tx:
         earlier = uploads_of(tx, attempt.token.job_id)
     for row in earlier:
-        if row["expected_digest"] != result.digest or row["state"] == EffectState.ABANDONED:
+        if row.expected_digest != result.digest or row.state == EffectState.ABANDONED:
             continue
-        if _is_stored(attempt, row["idempotency_key"], result):
-            return str(row["idempotency_key"])
+        if _is_stored(attempt, row.idempotency_key, result):
+            return row.idempotency_key
     return None
 
 
@@ -120,14 +110,7 @@ def _is_stored(attempt: Attempt, key: str, result: VerifiedResult) -> bool:
 def _intend(attempt: Attempt, result: VerifiedResult) -> bool:
     point("intent.before")
     with attempt.writing("intent", digest=result.digest) as tx:
-        intended = record_intent(
-            tx,
-            attempt.token,
-            key=result.key,
-            digest=result.digest,
-            size_bytes=result.size_bytes,
-            limits=attempt.worker.limits,
-        )
+        intended = record_intent(tx, attempt.token, result, limits=attempt.worker.limits)
     point("intent.after")
     return intended
 

@@ -16,8 +16,8 @@ from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoi
 from receipt_pipeline.ledger.jobs.claim import ClaimRefused, claim_job
 from receipt_pipeline.ledger.jobs.finalize import commit_result
 from receipt_pipeline.ledger.jobs.publication import record_intent
+from receipt_pipeline.ledger.rows import JobRow, read_items
 from receipt_pipeline.ledger.schema.effects import effects
-from receipt_pipeline.ledger.status import read_items
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows, assert_invariants, job_row, snapshot
 
@@ -28,7 +28,10 @@ def cancel(ledger: Ledger, job_id: str) -> dict[str, Any]:
     """Cancel an open job and return what the answer says of it."""
     with ledger.transaction() as tx:
         assert cancel_job(tx, job_id=job_id, limits=LIMITS) is not None
-        return explained(tx.rows(select(effects).where(effects.c.job_id == job_id)), read_items(tx, job_id))
+        return explained(
+            tx.rows(select(effects).where(effects.c.job_id == job_id)),
+            [item.as_mapping() for item in read_items(tx, job_id)],
+        )
 
 
 def explained(followed: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -42,7 +45,7 @@ def explained(followed: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dic
 
 @pytest.mark.requirement("R058", "R059")
 def test_before_the_claim_everything_stops_and_nothing_stands(ledger: Ledger) -> None:
-    job_id = builders.an_accepted_job(ledger, items=2)["job_id"]
+    job_id = builders.an_accepted_job(ledger, items=2).job_id
     answer = cancel(ledger, job_id)
     assert (answer["stopped"], answer["stands"], answer["unresolved"]) == (["r-001", "r-002"], [], [])
     assert [(entry["effect"], entry["state"]) for entry in answer["remains"]] == [
@@ -77,7 +80,7 @@ def test_between_intent_and_commit_the_upload_remains_to_be_looked_up_and_is_ser
     builders.finish_items(ledger, job)
     result = builders.a_result(job)
     with ledger.transaction() as tx:
-        record_intent(tx, job.token, key=result.key, digest=result.digest, size_bytes=6, limits=LIMITS)
+        record_intent(tx, job.token, result, limits=LIMITS)
     answer = cancel(ledger, job.token.job_id)
     assert (answer["stands"], answer["stopped"]) == (["r-001"], [])
     assert ("result_object", "intended") in [(row["effect"], row["state"]) for row in answer["remains"]]
@@ -89,7 +92,7 @@ def test_between_intent_and_commit_the_upload_remains_to_be_looked_up_and_is_ser
 @pytest.mark.requirement("R060")
 @pytest.mark.parametrize("first", ["claim", "cancel"])
 def test_racing_a_claim_no_canceled_job_goes_on_to_produce_effects(ledger: Ledger, first: str) -> None:
-    job_id = builders.an_accepted_job(ledger)["job_id"]
+    job_id = builders.an_accepted_job(ledger).job_id
     worker = builders.claimed(ledger, job_id) if first == "claim" else None
     answer = cancel(ledger, job_id)
     assert answer["stopped"] == ["r-001"]
@@ -108,7 +111,7 @@ def test_after_the_commit_nothing_stops_and_no_action_pretends_to_undo_what_was_
     job = builders.a_succeeded_job(ledger)
     job_id = job.token.job_id
     with ledger.transaction() as tx:
-        make_review_tasks(tx, job_row(ledger, job_id))
+        make_review_tasks(tx, JobRow.from_row(job_row(ledger, job_id)))
     before = snapshot(ledger, job_id)
     with ledger.transaction() as tx:
         assert cancel_job(tx, job_id=job_id, limits=LIMITS) is None

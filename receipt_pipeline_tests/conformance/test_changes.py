@@ -63,11 +63,11 @@ def a_writer_that_stands_open(ledger: Ledger) -> Iterator[LedgerTransaction]:
 
 
 def test_a_reader_is_told_of_the_jobs_that_changed_and_of_no_other(ledger: Ledger) -> None:
-    still, moving = (builders.an_accepted_job(ledger)["job_id"] for _ in range(2))
+    still, moving = (builders.an_accepted_job(ledger).job_id for _ in range(2))
     mark = marked(ledger)
     assert jobs_since(ledger, mark) == set()
     builders.claimed(ledger, moving)
-    new = builders.an_accepted_job(ledger)["job_id"]
+    new = builders.an_accepted_job(ledger).job_id
     assert jobs_since(ledger, mark) == {moving, new}
     assert still not in jobs_since(ledger, mark)
 
@@ -75,7 +75,7 @@ def test_a_reader_is_told_of_the_jobs_that_changed_and_of_no_other(ledger: Ledge
 @pytest.mark.postgres
 def test_an_event_that_is_committed_late_is_never_passed_over(postgres_ledger_url: str) -> None:
     ledger, other = open_ledger(postgres_ledger_url), open_ledger(postgres_ledger_url)
-    slow, fast = (builders.an_accepted_job(ledger)["job_id"] for _ in range(2))
+    slow, fast = (builders.an_accepted_job(ledger).job_id for _ in range(2))
     with a_writer_that_stands_open(other) as tx:
         low = append_event(tx, EventKind.REPLAYED, job_id=slow)
         with ledger.transaction() as quick:
@@ -99,7 +99,7 @@ def test_a_writer_that_had_not_written_yet_is_found_too_and_one_that_gives_up_is
     postgres_ledger_url: str,
 ) -> None:
     ledger, other = open_ledger(postgres_ledger_url), open_ledger(postgres_ledger_url)
-    job_id = builders.an_accepted_job(ledger)["job_id"]
+    job_id = builders.an_accepted_job(ledger).job_id
     with a_writer_that_stands_open(other) as tx:
         tx.scalar(sa.select(sa.func.nextval("events_seq_seq")))
         builders.an_accepted_job(ledger)
@@ -125,7 +125,7 @@ def test_a_writer_that_had_not_written_yet_is_found_too_and_one_that_gives_up_is
 
 
 def test_object_checks_are_found_by_the_event_that_wrote_them(ledger: Ledger) -> None:
-    job_id = builders.an_accepted_job(ledger)["job_id"]
+    job_id = builders.an_accepted_job(ledger).job_id
 
     def observed(key: str) -> ObjectObservation:
         return ObjectObservation(key, job_id, ObjectOutcome.OK, "d", "d", 1, 1, pins_stated=True)

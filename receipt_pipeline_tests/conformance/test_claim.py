@@ -45,7 +45,7 @@ def try_claim(ledger: Ledger, job_id: str, owner: str = "worker-b") -> ClaimedJo
 def an_aging_job(ledger: Ledger) -> str:
     """Accept a job that may wait 47 s."""
     job = builders.an_accepted_job(ledger, limits=LimitsRequest(max_queue_age_s=QUEUE_AGE_S))
-    return str(job["job_id"])
+    return str(job.job_id)
 
 
 def taken_over(ledger: Ledger, clock: FakeClock, first: ClaimedJob) -> ClaimedJob:
@@ -71,7 +71,7 @@ def test_a_claim_raises_the_epoch_and_opens_an_attempt(ledger: Ledger, clock: Fa
     assert job["processing_deadline"] == clock.now() + dt.timedelta(seconds=job["processing_timeout_s"])
     [attempt] = all_rows(ledger, attempts, job["job_id"])
     assert (attempt["lease_epoch"], attempt["kind"], attempt["attempt_no"]) == (1, "work", 1)
-    assert [item["ordinal"] for item in first.items] == [0, 1]
+    assert [item.ordinal for item in first.items] == [0, 1]
     second = taken_over(ledger, clock, first)
     assert second.token.lease_epoch > first.token.lease_epoch
     assert [row["attempt_no"] for row in all_rows(ledger, attempts, job["job_id"])] == [1, 2]
@@ -147,7 +147,7 @@ def test_a_job_in_hand_an_unknown_and_a_closed_one_are_not_claimable(ledger: Led
 
 
 def test_of_workers_that_claim_at_once_one_gets_the_job(ledger: Ledger) -> None:
-    job_id = builders.an_accepted_job(ledger)["job_id"]
+    job_id = builders.an_accepted_job(ledger).job_id
     start = threading.Barrier(THREADS)
     answers: list[ClaimedJob | ClaimRefused] = []
 
@@ -206,7 +206,7 @@ def test_every_write_of_a_stale_worker_is_refused_and_changes_nothing(
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
         write_checkpoint(tx, stale.token, finished=finished, next_ordinal=1, limits=LIMITS)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
-        record_intent(tx, stale.token, key=result.key, digest=result.digest, size_bytes=1, limits=LIMITS)
+        record_intent(tx, stale.token, result, limits=LIMITS)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
         commit_result(tx, stale.token, result, limits=LIMITS)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
@@ -246,7 +246,7 @@ def test_a_claim_of_an_expired_lease_charges_the_loss_and_waits_for_the_pause(
     second = try_claim(ledger, first.token.job_id)
     assert isinstance(second, ClaimedJob)
     assert second.token.lease_epoch == 3
-    assert second.job["retry_at"] is None
+    assert second.job.retry_at is None
 
 
 def test_a_token_of_the_future_has_no_authority_either(ledger: Ledger) -> None:
@@ -262,11 +262,11 @@ def test_a_first_claim_at_the_very_cutoff_begins_no_item(ledger: Ledger, clock: 
     cutoff = clock.now() + dt.timedelta(seconds=10_000)
     no_margin = LIMITS.replace(cutoff_margin_s=0)
     job = builders.an_accepted_job(ledger, cutoff=cutoff)
-    clock.set(job["queue_deadline"])
-    claimed = builders.claimed(ledger, job["job_id"], limits=no_margin)
+    clock.set(job.queue_deadline)
+    claimed = builders.claimed(ledger, job.job_id, limits=no_margin)
     clock.set(cutoff)
     with ledger.transaction() as tx:
         boundary = write_checkpoint(tx, claimed.token, finished=None, next_ordinal=0, limits=no_margin)
     assert (boundary.begun, boundary.limit_reached) == (False, "cutoff")
-    [row] = all_rows(ledger, jobs, job["job_id"])
+    [row] = all_rows(ledger, jobs, job.job_id)
     assert row["close_cause"] is None

@@ -42,9 +42,7 @@ def intend(ledger: Ledger, job: ClaimedJob, content: str = "result") -> bool:
     """Record the intent of an upload."""
     result = builders.a_result(job, content=content)
     with ledger.transaction() as tx:
-        return record_intent(
-            tx, job.token, key=result.key, digest=result.digest, size_bytes=result.size_bytes, limits=LIMITS
-        )
+        return record_intent(tx, job.token, result, limits=LIMITS)
 
 
 def test_a_success_names_its_object_and_carries_its_effects(ledger: Ledger, clock: FakeClock) -> None:
@@ -129,7 +127,7 @@ def test_a_job_with_an_item_that_has_no_class_does_not_close(ledger: Ledger) -> 
     job = builders.a_claimed_job(ledger, items=2)
     with ledger.transaction() as tx:
         result = builders.a_result(job)
-        record_intent(tx, job.token, key=result.key, digest=result.digest, size_bytes=6, limits=LIMITS)
+        record_intent(tx, job.token, result, limits=LIMITS)
     before = snapshot(ledger, job.token.job_id)
     with pytest.raises(AssertionError), ledger.transaction() as tx:
         commit_result(tx, job.token, builders.a_result(job), limits=LIMITS)
@@ -153,7 +151,7 @@ def test_an_intent_is_recorded_once_per_key(ledger: Ledger) -> None:
     assert intend(ledger, job)
     with ledger.reading() as tx:
         [upload] = uploads_of(tx, job.token.job_id)
-    assert (upload["state"], upload["expected_digest"]) == ("intended", builders.a_result(job).digest)
+    assert (upload.state, upload.expected_digest) == ("intended", builders.a_result(job).digest)
     assert event_kinds(ledger, job.token.job_id).count("result_intended") == 1
 
 
@@ -169,7 +167,7 @@ def test_what_is_known_of_an_upload_never_goes_back_from_committed(ledger: Ledge
     with ledger.transaction() as tx:
         record_upload_state(tx, key=key, state=EffectState.FAILED, reason=UPLOAD_FAILED)
         [upload] = uploads_of(tx, job.token.job_id)
-    assert upload["state"] == "committed"
+    assert upload.state == "committed"
     assert event_kinds(ledger, job.token.job_id).count("effect_changed") == 1
 
 
@@ -183,7 +181,7 @@ def test_a_worker_that_wakes_late_does_not_move_an_upload_that_was_given_up(ledg
         for late in (EffectState.UNKNOWN, EffectState.FAILED):
             record_upload_state(tx, key=key, state=late, reason=UPLOAD_FAILED)
         [upload] = uploads_of(tx, job.token.job_id)
-    assert (upload["state"], upload["reason_code"]) == ("abandoned", "")
+    assert (upload.state, upload.reason_code) == ("abandoned", "")
     assert event_kinds(ledger, job.token.job_id).count("effect_changed") == 1
 
 

@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from receipt_pipeline.core.errors import LedgerUnavailable
 from receipt_pipeline.core.request import JobRequest, resolve_limits
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
-from receipt_pipeline.ledger.jobs.accept import find_replay, insert_job
+from receipt_pipeline.ledger.jobs.accept import NewJob, find_replay, insert_job
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows
@@ -45,17 +46,19 @@ def cut(ledger: Ledger, backend: int) -> None:
         tx.execute(sa.text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
 
 
-def accept(ledger: Ledger, request: JobRequest) -> dict[str, Any]:
+def accept(ledger: Ledger, request: JobRequest) -> JobRow:
     """Accept a request, or answer it as the repeat that it is; one transaction."""
     frozen = resolve_limits(request.limits, items=len(request.items), cutoff_margin_s=900)
     with ledger.transaction() as tx:
         return find_replay(tx, tenant=builders.TENANT, request=request) or insert_job(
             tx,
-            tenant=builders.TENANT,
-            caller=builders.CALLER,
-            request=request,
-            limits=frozen,
-            stored=builders.stored(request),
+            NewJob(
+                tenant=builders.TENANT,
+                caller=builders.CALLER,
+                request=request,
+                limits=frozen,
+                stored=builders.stored(request),
+            ),
         )
 
 
@@ -77,7 +80,7 @@ def test_a_commit_that_was_made_before_its_answer_was_lost_is_joined_by_the_repe
     monkeypatch.undo()
     assert caught.value.reason.code == "LEDGER.OUTCOME_UNKNOWN.v1"
     [row] = all_rows(on_postgres, jobs)
-    assert accept(on_postgres, request)["job_id"] == row["job_id"]
+    assert accept(on_postgres, request).job_id == row["job_id"]
     assert len(all_rows(on_postgres, jobs)) == 1
 
 

@@ -32,6 +32,7 @@ from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.finalize import finish_job_if_done
 from receipt_pipeline.ledger.jobs.quarantine import hold_divergent, record_rejected_write
 from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.ledger.schema.effects import deliveries, effects, outbox, review_tasks
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
@@ -65,7 +66,7 @@ def effect_state(ledger: Ledger, job_id: str, kind: str) -> str:
 def consume(ledger: Ledger, job_id: str) -> int:
     """Make the tasks of a job whose object was verified, and say so as every consumer does."""
     with ledger.transaction() as tx:
-        made = make_review_tasks(tx, job_row(ledger, job_id))
+        made = make_review_tasks(tx, JobRow.from_row(job_row(ledger, job_id)))
         append_event(tx, EventKind.CONSUMED, job_id=job_id, tasks_made=made)
         return made
 
@@ -131,13 +132,13 @@ def test_a_notification_after_its_deadline_is_recorded_as_late_and_changes_nothi
 ) -> None:
     job = builders.an_accepted_job(ledger)
     with ledger.transaction() as tx:
-        cancel_job(tx, job_id=job["job_id"], limits=LIMITS)
-    before = job_row(ledger, job["job_id"])
+        cancel_job(tx, job_id=job.job_id, limits=LIMITS)
+    before = job_row(ledger, job.job_id)
     clock.advance(LIMITS.delivery.effect_deadline_s + 1)
-    send(ledger, job["job_id"], "delivered")
-    [delivery] = all_rows(ledger, deliveries, job["job_id"])
+    send(ledger, job.job_id, "delivered")
+    [delivery] = all_rows(ledger, deliveries, job.job_id)
     assert delivery["late"]
-    after = job_row(ledger, job["job_id"])
+    after = job_row(ledger, job.job_id)
     assert {name for name in before if before[name] != after[name]} == {"latest_seq"}
 
 
@@ -183,7 +184,7 @@ def test_tasks_are_made_once_per_decision_however_often_the_success_arrives(ledg
         "r-002": "open",
     }
     assert {row["decision_id"] for row in tasks.values()} == {
-        item["decision_id"] for item in job.items if item["item_id"] != "r-003"
+        item.decision_id for item in job.items if item.item_id != "r-003"
     }
     assert effect_state(ledger, job_id, "review_tasks") == "committed"
     with ledger.transaction() as tx:
@@ -260,13 +261,13 @@ def test_a_status_document_is_stale_until_it_shows_the_newest_event(ledger: Ledg
     job = builders.an_accepted_job(ledger)
     other = builders.an_accepted_job(ledger)
     with ledger.transaction() as tx:
-        assert stale_status_jobs(tx, limit=10) == [job["job_id"], other["job_id"]]
-        assert mark_status_shown(tx, job["job_id"], seq=job["latest_seq"])
-        assert stale_status_jobs(tx, limit=10) == [other["job_id"]]
-    builders.claimed(ledger, job["job_id"])
+        assert stale_status_jobs(tx, limit=10) == [job.job_id, other.job_id]
+        assert mark_status_shown(tx, job.job_id, seq=job.latest_seq)
+        assert stale_status_jobs(tx, limit=10) == [other.job_id]
+    builders.claimed(ledger, job.job_id)
     with ledger.transaction() as tx:
-        assert stale_status_jobs(tx, limit=10) == [other["job_id"], job["job_id"]]
-        assert not mark_status_shown(tx, job["job_id"], seq=job["latest_seq"]), "it moved on meanwhile"
+        assert stale_status_jobs(tx, limit=10) == [other.job_id, job.job_id]
+        assert not mark_status_shown(tx, job.job_id, seq=job.latest_seq), "it moved on meanwhile"
 
 
 def test_an_effect_keeps_its_idempotency_key_and_its_deadline(ledger: Ledger, clock: FakeClock) -> None:

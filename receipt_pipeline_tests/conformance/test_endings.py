@@ -20,6 +20,7 @@ from receipt_pipeline.ledger.jobs.claim import AttemptKind, ClaimedJob, ClaimRef
 from receipt_pipeline.ledger.jobs.expire import expire_job, overrun_job, overrunning_jobs
 from receipt_pipeline.ledger.jobs.failures import begin_closing, close_for_identity, fail_attempt, lose_lease
 from receipt_pipeline.ledger.jobs.finalize import close_without_result, commit_result
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.ledger.schema.effects import effects, outbox
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
@@ -51,7 +52,7 @@ def a_half_done_job(ledger: Ledger, **given: Any) -> ClaimedJob:
     return job
 
 
-def cancel(ledger: Ledger, job_id: str) -> dict[str, Any] | None:
+def cancel(ledger: Ledger, job_id: str) -> JobRow | None:
     """Cancel a job as its caller would."""
     with ledger.transaction() as tx:
         return cancel_job(tx, job_id=job_id, limits=LIMITS)
@@ -59,7 +60,7 @@ def cancel(ledger: Ledger, job_id: str) -> dict[str, Any] | None:
 
 @pytest.mark.requirement("R047", "R048")
 def test_expiry_is_a_terminal_record_with_reason_counted_once(ledger: Ledger, clock: FakeClock) -> None:
-    job_id = builders.an_accepted_job(ledger, items=2, limits=LimitsRequest(max_queue_age_s=47))["job_id"]
+    job_id = builders.an_accepted_job(ledger, items=2, limits=LimitsRequest(max_queue_age_s=47)).job_id
     clock.advance(48)
     with ledger.transaction() as tx:
         assert expire_job(tx, job_id=job_id, limits=LIMITS)
@@ -81,7 +82,7 @@ def test_expiry_is_a_terminal_record_with_reason_counted_once(ledger: Ledger, cl
 
 
 def test_expiries_at_once_make_one_record(ledger: Ledger, clock: FakeClock) -> None:
-    job_id = builders.an_accepted_job(ledger, limits=LimitsRequest(max_queue_age_s=47))["job_id"]
+    job_id = builders.an_accepted_job(ledger, limits=LimitsRequest(max_queue_age_s=47)).job_id
     clock.advance(48)
     start = threading.Barrier(THREADS)
     answers: list[bool] = []
@@ -102,10 +103,10 @@ def test_expiries_at_once_make_one_record(ledger: Ledger, clock: FakeClock) -> N
 
 @pytest.mark.requirement("R103")
 def test_a_job_that_is_canceled_before_its_claim_never_runs(ledger: Ledger) -> None:
-    job_id = builders.an_accepted_job(ledger, items=2)["job_id"]
+    job_id = builders.an_accepted_job(ledger, items=2).job_id
     before = cancel(ledger, job_id)
     assert before is not None
-    assert before["state"] == "accepted"
+    assert before.state == "accepted"
     assert cancel(ledger, job_id) is None
     row = job_row(ledger, job_id)
     assert (row["state"], row["terminal_class"], row["reason_code"]) == (
@@ -145,7 +146,7 @@ def test_a_cancellation_between_items_keeps_what_was_finished_and_fences_the_wor
 @pytest.mark.requirement("R060")
 @pytest.mark.parametrize("first", ["claim", "cancel"])
 def test_a_cancellation_and_a_claim_in_either_order_leave_one_truth(ledger: Ledger, first: str) -> None:
-    job_id = builders.an_accepted_job(ledger)["job_id"]
+    job_id = builders.an_accepted_job(ledger).job_id
     if first == "claim":
         worker = builders.claimed(ledger, job_id)
         assert cancel(ledger, job_id) is not None
@@ -163,7 +164,7 @@ def test_a_cancellation_and_a_claim_in_either_order_leave_one_truth(ledger: Ledg
 @pytest.mark.requirement("R060")
 def test_a_cancellation_and_a_claim_at_once_leave_one_truth(ledger: Ledger) -> None:
     for _ in range(5):
-        job_id = builders.an_accepted_job(ledger)["job_id"]
+        job_id = builders.an_accepted_job(ledger).job_id
         start = threading.Barrier(2)
         claims: list[ClaimedJob | ClaimRefused] = []
 
@@ -188,7 +189,7 @@ def test_a_cancellation_and_a_claim_at_once_leave_one_truth(ledger: Ledger) -> N
 @pytest.mark.requirement("R103")
 def test_a_superseded_job_names_the_one_that_replaces_it(ledger: Ledger) -> None:
     job = a_half_done_job(ledger)
-    replacing = builders.an_accepted_job(ledger)["job_id"]
+    replacing = builders.an_accepted_job(ledger).job_id
     for expected in (True, False):
         with ledger.transaction() as tx:
             before = supersede_job(tx, job_id=job.token.job_id, superseded_by=replacing, limits=LIMITS)
@@ -248,7 +249,7 @@ def test_an_overrun_takes_the_job_from_its_worker_and_a_closing_attempt_ends_it(
         write_checkpoint(tx, job.token, finished=None, next_ordinal=1, limits=LIMITS)
     closing = builders.claimed(ledger, job.token.job_id, owner="worker-b")
     assert closing.kind is AttemptKind.CLOSING
-    assert closing.job["phase"] == "closing"
+    assert closing.job.phase == "closing"
     builders.publish(ledger, closing)
     row = job_row(ledger, job.token.job_id)
     assert (row["state"], row["terminal_class"], row["reason_code"]) == (
@@ -338,7 +339,7 @@ def test_closing_begins_once_and_its_first_cause_stays(ledger: Ledger) -> None:
 
 
 def test_a_retired_release_fails_jobs_that_nobody_holds(ledger: Ledger) -> None:
-    waiting = builders.an_accepted_job(ledger, items=2)["job_id"]
+    waiting = builders.an_accepted_job(ledger, items=2).job_id
     held = builders.a_claimed_job(ledger)
     with ledger.transaction() as tx:
         assert close_for_identity(tx, waiting, reason=IDENTITY_RETIRED, limits=LIMITS)

@@ -57,7 +57,7 @@ def test_a_reading_transaction_sees_one_snapshot_and_does_not_wait_for_a_writer(
     with ledger.reading() as reader:
         assert reader.scalar(count) == 1
         with ledger.transaction() as writer:
-            append_event(writer, EventKind.REPLAYED, job_id=job["job_id"])
+            append_event(writer, EventKind.REPLAYED, job_id=job.job_id)
             assert reader.scalar(count) == 1
         builders.an_accepted_job(ledger)
         assert reader.scalar(count) == 1
@@ -75,9 +75,9 @@ def test_time_never_runs_behind_the_newest_event(ledger: Ledger, clock: FakeCloc
     job = builders.an_accepted_job(ledger)
     clock.advance(-120)
     with ledger.reading() as tx:
-        assert tx.now() == job["submitted_at"]
+        assert tx.now() == job.submitted_at
     second = builders.an_accepted_job(ledger)
-    assert second["submitted_at"] == job["submitted_at"]
+    assert second.submitted_at == job.submitted_at
     clock.advance(300)
     with ledger.reading() as tx:
         assert tx.now() == clock.now()
@@ -120,7 +120,7 @@ def test_ids_are_unique_and_sort_by_the_ledgers_time(ledger: Ledger, clock: Fake
 
 
 def test_a_job_points_at_its_newest_event_however_many_write_at_once(ledger: Ledger) -> None:
-    job_id = builders.an_accepted_job(ledger)["job_id"]
+    job_id = builders.an_accepted_job(ledger).job_id
     start = threading.Barrier(THREADS)
     errors: list[BaseException] = []
 
@@ -180,10 +180,10 @@ def test_a_locked_ledger_is_reported_after_bounded_tries_and_nothing_is_half_wri
     assert time.monotonic() - started < 5
     assert caught.value.reason.code == "LEDGER.UNAVAILABLE.v1"
     assert caught.value.facts["tries"] == 2
-    assert [row["job_id"] for row in all_rows(impatient, jobs)] == [job["job_id"]], "reads go on meanwhile"
+    assert [row["job_id"] for row in all_rows(impatient, jobs)] == [job.job_id], "reads go on meanwhile"
     other.rollback()
     other.close()
-    assert builders.an_accepted_job(impatient, request)["state"] == "accepted"
+    assert builders.an_accepted_job(impatient, request).state == "accepted"
 
 
 def test_a_lock_that_is_let_go_in_time_costs_nothing_but_the_wait(sqlite_ledger_url: str) -> None:
@@ -195,7 +195,7 @@ def test_a_lock_that_is_let_go_in_time_costs_nothing_but_the_wait(sqlite_ledger_
     job = builders.an_accepted_job(ledger)
     timer.join()
     other.close()
-    assert [row["job_id"] for row in all_rows(ledger, jobs)] == [job["job_id"]]
+    assert [row["job_id"] for row in all_rows(ledger, jobs)] == [job.job_id]
     ledger.close()
 
 

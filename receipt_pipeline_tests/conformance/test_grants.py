@@ -17,6 +17,7 @@ from receipt_pipeline.ledger.grants import (
     list_grants,
     revoke_grant,
 )
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.ledger.schema.effects import review_tasks
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.builders import CALLER, TENANT
@@ -68,7 +69,7 @@ def test_a_grant_revoked_while_a_job_runs_keeps_its_denominator_and_sends_its_de
     row = job_row(ledger, job_id)
     assert (row["state"], row["terminal_class"], row["items_requested"]) == ("succeeded", "complete", 2)
     with ledger.transaction() as tx:
-        assert make_review_tasks(tx, row) == 2
+        assert make_review_tasks(tx, JobRow.from_row(row)) == 2
     tasks = all_rows(ledger, review_tasks, job_id)
     assert [(task["decision"], task["state"], task["reasons"]) for task in tasks] == [
         (Decision.CLEAR, "open", ["AUTHORITY.REVOKED.v1"])

@@ -87,10 +87,10 @@ def test_takeover_goes_on_after_the_last_committed_item(ledger: Ledger, clock: F
     kept = all_rows(ledger, items, first.token.job_id)[0]
     lose(ledger, clock, first)
     second = after_pause(ledger, clock, first)
-    assert [item["ordinal"] for item in second.items if item["item_class"] is None] == [1, 2]
-    assert second.job["checkpoint"] == 1
-    assert second.items[0] == kept
-    assert (second.items[1]["losses"], second.items[1]["begun_epoch"]) == (1, None)
+    assert [item.ordinal for item in second.items if item.item_class is None] == [1, 2]
+    assert second.job.checkpoint == 1
+    assert second.items[0].as_mapping() == kept
+    assert (second.items[1].losses, second.items[1].begun_epoch) == (1, None)
     assert job_row(ledger, first.token.job_id)["attempts_spent"] == 0
 
 
@@ -160,7 +160,7 @@ def test_an_exhausted_job_names_why_when_all_its_items_say_the_same(ledger: Ledg
         job = builders.a_claimed_job(ledger, items=2)
         for reason in (WORKER_LOST, other):
             for _ in range(LIMITS.work.item_losses_max):
-                begin(ledger, job, 0 if reason is WORKER_LOST and job.items[0]["item_class"] is None else 1)
+                begin(ledger, job, 0 if reason is WORKER_LOST and job.items[0].item_class is None else 1)
                 fail(ledger, job, FailureClass.WORKER_LOST, reason)
                 job = after_pause(ledger, clock, job)
         with ledger.transaction() as tx:
@@ -231,7 +231,7 @@ def test_an_upload_that_failed_for_certain_closes_the_job_as_dependency_failed(
     builders.finish_items(ledger, job)
     fail(ledger, job, FailureClass.TRANSIENT, UPLOAD_FAILED)
     again = after_pause(ledger, clock, job)
-    assert again.items[0]["item_class"] == "classified", "the outcome is kept, the model is not asked again"
+    assert again.items[0].item_class == "classified", "the outcome is kept, the model is not asked again"
     fail(ledger, again, FailureClass.TRANSIENT, UPLOAD_FAILED)
     row = job_row(ledger, job.token.job_id)
     assert (row["state"], row["terminal_class"], row["reason_code"]) == (

@@ -114,7 +114,7 @@ def test_an_error_of_the_caller_is_told_as_it_is_though_the_connection_went_too(
 def test_a_process_that_stands_still_inside_a_transaction_holds_the_others_up_for_a_bound_only(
     patient: Ledger, postgres_ledger_url: str
 ) -> None:
-    job_id = builders.an_accepted_job(patient)["job_id"]
+    job_id = builders.an_accepted_job(patient).job_id
     stopped = open_ledger(postgres_ledger_url, idle_transaction_s=IDLE_S)
     hasty = open_ledger(postgres_ledger_url, lock_wait_s=0.1)
     refused: list[LedgerUnavailable] = []

@@ -15,7 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from receipt_pipeline.core.errors import LedgerUnavailable
 from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
-from receipt_pipeline.ledger.investigations import InvestigationKind, open_investigation
+from receipt_pipeline.ledger.investigations import InvestigationKind, InvestigationRequest, open_investigation
 from receipt_pipeline.ledger.schema import admin as operation_tables
 from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.ledger.schema.effects import investigations
@@ -132,17 +132,14 @@ def test_an_investigation_of_an_earlier_version_takes_the_tenant_of_its_job(fres
     ledger = open_ledger(fresh_urls[0])
     ledger.migrate()
     builders.approve(ledger)
-    job_id = builders.an_accepted_job(ledger)["job_id"]
+    job_id = builders.an_accepted_job(ledger).job_id
     with ledger.transaction() as tx:
         for subject, owner in ((job_id, job_id), ("orphan", None)):
             open_investigation(
                 tx,
-                InvestigationKind.UNKNOWN_EFFECT,
-                subject=subject,
-                job_id=owner,
-                reason=UPLOAD_UNKNOWN,
-                suspected_effect="",
-                allowed_repair="",
+                InvestigationRequest(
+                    InvestigationKind.UNKNOWN_EFFECT, subject, owner, UPLOAD_UNKNOWN, "", ""
+                ),
                 limits=builders.LIMITS,
             )
     ledger.roll_back("0001")

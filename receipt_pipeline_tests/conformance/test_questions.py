@@ -29,6 +29,7 @@ from receipt_pipeline.ledger.jobs.quarantine import (
     open_quarantines,
     record_rejected_write,
 )
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.ledger.schema.effects import investigations, quarantine, review_tasks
 from receipt_pipeline.ledger.schema.jobs import events
 from receipt_pipeline_tests import builders
@@ -204,7 +205,7 @@ def test_divergence_after_the_terminal_record_changes_no_class_and_disputes_the_
 ) -> None:
     job = builders.a_succeeded_job(ledger, builders.an_outcome(Decision.REVIEW))
     with ledger.transaction() as tx:
-        make_review_tasks(tx, job_row(ledger, job.token.job_id))
+        make_review_tasks(tx, JobRow.from_row(job_row(ledger, job.token.job_id)))
     before = job_row(ledger, job.token.job_id)
     refuse(ledger, job, ordinal=None, digest=OTHER)
     with ledger.transaction() as tx:
@@ -246,9 +247,9 @@ def test_a_digest_that_turns_up_later_is_kept_and_asked_about_anew(ledger: Ledge
 
 def decide(ledger: Ledger, held: dict[str, object]) -> None:
     """Record `keep` for a quarantine of a closed job."""
-    from receipt_pipeline.ledger.jobs.quarantine import keep_output
+    from receipt_pipeline.ledger.jobs.quarantine import DecisionNote, keep_output
 
     job_id = str(held["job_id"])
     digest = job_row(ledger, job_id)["result_digest"]
     with ledger.transaction() as tx:
-        keep_output(tx, job_id=job_id, digest=digest, actor="kim", limits=LIMITS)
+        keep_output(tx, job_id=job_id, digest=digest, note=DecisionNote("kim"), limits=LIMITS)

@@ -45,7 +45,7 @@ def job_id(ledger: Ledger, tmp_path: Path) -> str:
     outcomes = (builders.an_outcome(), builders.an_outcome(Decision.REVIEW), builders.a_rejection())
     job = a_stored_success(services, *outcomes)
     round_of_effects(services)
-    return str(job["job_id"])
+    return str(job.job_id)
 
 
 def view(ledger: Ledger, job_id: str, audience: Audience) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def test_creation_delivery_processing_and_settlement_are_evidence_of_their_own(
     ledger: Ledger, tmp_path: Path
 ) -> None:
     services = effects_home(ledger, tmp_path)
-    job_id = a_stored_success(services)["job_id"]
+    job_id = a_stored_success(services).job_id
     assert set(EVIDENCE.values()) & set(event_kinds(ledger, job_id)) == {"message_created"}
     assert view(ledger, job_id, Audience.SUPPORT)["evidence"] == {
         "created": 1,
@@ -137,8 +137,8 @@ def test_creation_delivery_processing_and_settlement_are_evidence_of_their_own(
 def test_a_job_that_awaits_no_required_effect_is_settled_by_an_event_as_well(ledger: Ledger) -> None:
     with_none = builders.an_accepted_job(ledger)
     with ledger.transaction() as tx:
-        cancel_job(tx, job_id=with_none["job_id"], limits=builders.LIMITS)
-    assert event_kinds(ledger, with_none["job_id"]).count("settled") == 1
+        cancel_job(tx, job_id=with_none.job_id, limits=builders.LIMITS)
+    assert event_kinds(ledger, with_none.job_id).count("settled") == 1
 
 
 @pytest.mark.requirement("R124")

@@ -40,7 +40,7 @@ def test_a_job_with_valid_and_refused_scans_is_partial_and_lists_the_refused_one
 
 
 def test_an_open_job_has_no_list_and_a_foreign_one_is_unknown(ledger: Ledger) -> None:
-    job_id = builders.an_accepted_job(ledger)["job_id"]
+    job_id = builders.an_accepted_job(ledger).job_id
     with ledger.reading() as tx:
         with pytest.raises(NotAllowed) as not_ready:
             read_rejections(tx, job_id, tenant=TENANT)

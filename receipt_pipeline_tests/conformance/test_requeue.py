@@ -61,14 +61,14 @@ def test_a_requeued_job_cannot_be_written_by_the_worker_that_held_it(ledger: Led
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
         write_checkpoint(tx, old.token, finished=late, next_ordinal=None, limits=LIMITS)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
-        record_intent(tx, old.token, key=result.key, digest=result.digest, size_bytes=6, limits=LIMITS)
+        record_intent(tx, old.token, result, limits=LIMITS)
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
         commit_result(tx, old.token, result, limits=LIMITS)
     assert snapshot(ledger, job_id) == before
     # It is ready at once; the finished item is not worked again.
     new = builders.claimed(ledger, job_id, owner="worker-b")
     assert new.token.lease_epoch > old.token.lease_epoch
-    assert [item["item_class"] for item in new.items] == ["classified", None]
+    assert [item.item_class for item in new.items] == ["classified", None]
     with pytest.raises(LeaseLost), ledger.transaction() as tx:
         write_checkpoint(tx, old.token, finished=late, next_ordinal=None, limits=LIMITS)
     with ledger.transaction() as tx:
@@ -94,14 +94,14 @@ def test_a_waiting_job_is_ready_at_once_after_a_requeue(ledger: Ledger) -> None:
 
 
 def test_a_job_that_nobody_ever_held_is_left_as_it_is(ledger: Ledger) -> None:
-    job_id = builders.an_accepted_job(ledger)["job_id"]
+    job_id = builders.an_accepted_job(ledger).job_id
     before = snapshot(ledger, job_id)
     assert requeue(ledger, job_id) == Requeued(job_id, False, None, 0, 0, Phase.QUEUED)
     assert snapshot(ledger, job_id) == before
 
 
 def test_requeues_beyond_the_attempt_budget_are_the_operators_own(ledger: Ledger) -> None:
-    job_id = builders.an_accepted_job(ledger, limits=LimitsRequest(max_attempts=1))["job_id"]
+    job_id = builders.an_accepted_job(ledger, limits=LimitsRequest(max_attempts=1)).job_id
     for _ in range(6):
         builders.claimed(ledger, job_id)
         requeue(ledger, job_id)
@@ -116,7 +116,7 @@ def a_closed_job(ledger: Ledger) -> str:
 
 def a_canceled_job(ledger: Ledger) -> str:
     """Return a job that was canceled."""
-    job_id = str(builders.an_accepted_job(ledger)["job_id"])
+    job_id = str(builders.an_accepted_job(ledger).job_id)
     with ledger.transaction() as tx:
         cancel_job(tx, job_id=job_id, limits=LIMITS)
     return job_id

@@ -308,8 +308,8 @@ def test_items_whose_stored_scan_is_gone_are_left_out_and_named(desk: Desk) -> N
     first, second = (bench.scan_key(scan) for scan in bench.scans(2))
     bench.objects.inner.delete(first)
     scope = preview_retry(desk.intake, job_id, principal=KIM)
-    assert [row["item_id"] for row in scope.touched] == ["r-002"]
-    assert [row["item_id"] for row in scope.unreadable] == ["r-001"]
+    assert [row.item_id for row in scope.touched] == ["r-002"]
+    assert [row.item_id for row in scope.unreadable] == ["r-001"]
     bench.objects.inner.delete(second)
     with pytest.raises(NotAllowed) as refused:
         desk.retry(job_id)

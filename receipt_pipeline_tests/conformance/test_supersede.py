@@ -90,7 +90,7 @@ def test_a_manifest_that_replaces_a_job_is_accepted_in_its_lineage_and_both_name
 @pytest.mark.requirement("R061")
 def test_a_job_that_is_there_already_may_replace_another(intake: IntakeContext) -> None:
     old_id = a_half_done_job(intake.ledger).token.job_id
-    new_id = builders.an_accepted_job(intake.ledger)["job_id"]
+    new_id = builders.an_accepted_job(intake.ledger).job_id
     with ActingPlan({}) as plan:
         assert supersede_by_job(intake, old_id, by_job_id=new_id, principal=KIM) == new_id
         assert supersede_by_job(intake, old_id, by_job_id=new_id, principal=KIM) == new_id
@@ -114,15 +114,15 @@ def test_a_closed_job_is_not_replaced_and_its_manifest_is_not_accepted(
 
 def test_a_job_is_replaced_neither_by_itself_nor_by_one_that_was_given_up(intake: IntakeContext) -> None:
     ledger = intake.ledger
-    old_id = builders.an_accepted_job(ledger)["job_id"]
-    canceled = builders.an_accepted_job(ledger)["job_id"]
+    old_id = builders.an_accepted_job(ledger).job_id
+    canceled = builders.an_accepted_job(ledger).job_id
     with ledger.transaction() as tx:
         cancel_job(tx, job_id=canceled, limits=LIMITS)
     for by_job_id in (old_id, canceled):
         with pytest.raises(InputRefused) as refused:
             supersede_by_job(intake, old_id, by_job_id=by_job_id, principal=KIM)
         assert refused.value.reason.code == "SUPERSEDE.ITSELF.v1"
-    foreign = builders.an_accepted_job(ledger, tenant="globex")["job_id"]
+    foreign = builders.an_accepted_job(ledger, tenant="globex").job_id
     for unknown in (foreign, "job_unknown"):
         with pytest.raises(NotFound):
             supersede_by_job(intake, old_id, by_job_id=unknown, principal=KIM)

@@ -25,6 +25,7 @@ from receipt_pipeline.ledger.jobs.failures import (
 )
 from receipt_pipeline.ledger.jobs.finalize import VerifiedResult, close_without_result, commit_result
 from receipt_pipeline.ledger.jobs.publication import record_intent
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs
 from receipt_pipeline_tests import builders
@@ -49,7 +50,7 @@ def a_job_in(ledger: Ledger, clock: FakeClock, state: JobState) -> str:
             with ledger.transaction() as tx:
                 close_without_result(tx, claimed.token, limits=LIMITS)
         return claimed.token.job_id
-    job_id = str(builders.an_accepted_job(ledger)["job_id"])
+    job_id = str(builders.an_accepted_job(ledger).job_id)
     if state is JobState.EXPIRED:
         clock.advance(DAY_S + 1)
         with ledger.transaction() as tx:
@@ -69,7 +70,7 @@ def commit_another_result(tx: LedgerTransaction, job: dict[str, Any]) -> None:
     """Commit a result that is not the recorded one, after its intent where an intent is possible."""
     result = VerifiedResult(key=f"results/{job['job_id']}/other", digest="sha256:other", size_bytes=5)
     if job["state"] == JobState.RUNNING:
-        record_intent(tx, token_of(job), key=result.key, digest=result.digest, size_bytes=5, limits=LIMITS)
+        record_intent(tx, token_of(job), result, limits=LIMITS)
     commit_result(tx, token_of(job), result, limits=LIMITS)
 
 
@@ -85,7 +86,7 @@ APPLY: dict[JobEvent, Callable[[LedgerTransaction, dict[str, Any]], Any]] = {
         tx, job_id=job["job_id"], seen_epoch=job["lease_epoch"], limits=LIMITS
     ),
     JobEvent.RELEASE_LEASE: lambda tx, job: yield_job(tx, token_of(job)),
-    JobEvent.HOLD: lambda tx, job: hold_unknown_effect(tx, job, limits=LIMITS),
+    JobEvent.HOLD: lambda tx, job: hold_unknown_effect(tx, JobRow.from_row(job), limits=LIMITS),
     JobEvent.COMMIT_RESULT: commit_another_result,
     JobEvent.CLOSE_FAILED: lambda tx, job: close_without_result(tx, token_of(job), limits=LIMITS),
     JobEvent.REQUEUE: lambda tx, job: requeue_job(tx, job_id=job["job_id"], actor="operations"),

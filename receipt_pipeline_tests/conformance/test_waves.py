@@ -57,7 +57,7 @@ def accepted_jobs(ledger: Ledger, clock: FakeClock, *sizes: int) -> list[str]:
     """Accept jobs of these numbers of items, a second apart."""
     listed = []
     for size in sizes:
-        listed.append(str(builders.an_accepted_job(ledger, items=size)["job_id"]))
+        listed.append(str(builders.an_accepted_job(ledger, items=size).job_id))
         clock.advance(1)
     return listed
 
@@ -175,11 +175,11 @@ def test_a_claimed_job_of_a_wave_always_becomes_ready_again(
     ledger: Ledger, clock: FakeClock, way: str
 ) -> None:
     limits = LimitsRequest(processing_timeout_s=1000)
-    job_id = builders.an_accepted_job(ledger, items=2, limits=limits)["job_id"]
+    job_id = builders.an_accepted_job(ledger, items=2, limits=limits).job_id
     wave = reserve(ledger)
     assert wave is not None
     job = builders.claimed(ledger, job_id)
-    assert job.job["wave_id"] == wave.wave_id
+    assert job.job.wave_id == wave.wave_id
     assert reserve(ledger) is None, "a job in hand is not ready"
     with ledger.transaction() as tx:
         if way == "yielded":
@@ -236,7 +236,7 @@ def test_a_job_that_no_live_worker_carries_waits_by_name_and_returns(
     assert event_kinds(ledger, job_id) == ["accepted", "phase_changed", "phase_changed"]
     clock.advance(LIMITS.work.worker_ttl_s + 1)
     assert incapable(ledger) == [job_id], "a worker that fell silent carries nothing"
-    assert builders.claimed(ledger, job_id).job["phase"] == "working"
+    assert builders.claimed(ledger, job_id).job.phase == "working"
     assert incapable(ledger) == []
 
 

@@ -28,7 +28,7 @@ from receipt_pipeline.effects.consume import consume_due
 from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
-from receipt_pipeline.ledger.jobs.accept import insert_job
+from receipt_pipeline.ledger.jobs.accept import NewJob, insert_job
 from receipt_pipeline.ledger.jobs.waves import (
     close_silent_waves,
     close_wave,
@@ -103,7 +103,10 @@ def accept_jobs(ledger: Ledger, folder: Path, count: int) -> None:
                     request.limits, items=items, cutoff_margin_s=LIMITS.intake.cutoff_margin_s
                 )
                 insert_job(
-                    tx, tenant=TENANT, caller=CALLER, request=request, limits=limits, stored=stored(request)
+                    tx,
+                    NewJob(
+                        tenant=TENANT, caller=CALLER, request=request, limits=limits, stored=stored(request)
+                    ),
                 )
 
 

@@ -217,7 +217,7 @@ def test_what_a_slow_writer_commits_late_is_in_the_next_report(
         open_ledger(postgres_ledger_url, clock=clock),
     )
     accountant = an_accountant(effects_home(ledger, tmp_path), tmp_path)
-    job_id = an_accepted_job(ledger)["job_id"]
+    job_id = an_accepted_job(ledger).job_id
     publish_report(accountant)
     with other.transaction() as tx:
         seq = append_event(tx, EventKind.REPLAYED, job_id=job_id)

@@ -67,16 +67,16 @@ def a_retried_success(services: EffectContext, clock: FakeClock) -> str:
 
 def a_job_in_every_state(services: EffectContext, clock: FakeClock) -> dict[str, Any]:
     """Make one job per ending and one that is open; return their ids by name."""
-    made = {"clear": a_stored_success(services, an_outcome_of(1234))["job_id"]}
-    made["review"] = a_stored_success(services, an_outcome(Decision.REVIEW), a_rejection(), items=2)["job_id"]
+    made = {"clear": a_stored_success(services, an_outcome_of(1234)).job_id}
+    made["review"] = a_stored_success(services, an_outcome(Decision.REVIEW), a_rejection(), items=2).job_id
     made["retried"] = a_retried_success(services, clock)
     expiring = an_accepted_job(services.ledger)
-    clock.set(expiring["queue_deadline"])
+    clock.set(expiring.queue_deadline)
     clock.advance(1)
     with services.ledger.transaction() as tx:
-        assert expire_job(tx, job_id=expiring["job_id"], limits=LIMITS)
-    made["expired"] = expiring["job_id"]
-    made["canceled"] = an_accepted_job(services.ledger)["job_id"]
+        assert expire_job(tx, job_id=expiring.job_id, limits=LIMITS)
+    made["expired"] = expiring.job_id
+    made["canceled"] = an_accepted_job(services.ledger).job_id
     with services.ledger.transaction() as tx:
         cancel_job(tx, job_id=made["canceled"], limits=LIMITS)
     rejected = a_claimed_job(services.ledger)
@@ -86,7 +86,7 @@ def a_job_in_every_state(services: EffectContext, clock: FakeClock) -> dict[str,
     first = the_job(services, made["clear"])
     receive_event(services, an_event(first, "again"), source="notification")
     clock.advance(5)
-    made["open"] = an_accepted_job(services.ledger)["job_id"]
+    made["open"] = an_accepted_job(services.ledger).job_id
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from receipt_pipeline.effects.channels import Channel, FileChannel
 from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
-from receipt_pipeline.ledger.rows import read_job
+from receipt_pipeline.ledger.rows import JobRow, read_job
 from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests.builders import LIMITS, a_claimed_job, a_result, finish_items, publish
 
@@ -32,7 +33,7 @@ def effects_home(
 
 def a_stored_success(
     services: EffectContext, *outcomes: ItemOutcome, content: str = "result", **given: Any
-) -> dict[str, Any]:
+) -> JobRow:
     """Accept, work off and publish a job, its object stored; return the job's row."""
     given.setdefault("items", len(outcomes) or 1)
     job = a_claimed_job(services.ledger, **given)
@@ -43,7 +44,7 @@ def a_stored_success(
     return the_job(services, job.token.job_id)
 
 
-def the_job(services: EffectContext, job_id: str) -> dict[str, Any]:
+def the_job(services: EffectContext, job_id: str) -> JobRow:
     """Return a job's row as it stands now."""
     with services.ledger.reading() as tx:
         row = read_job(tx, job_id)
@@ -57,11 +58,12 @@ def rows_of(services: EffectContext, statement: Any) -> list[dict[str, Any]]:
         return tx.rows(statement)
 
 
-def an_event(job: dict[str, Any], event_id: str, **given: Any) -> dict[str, Any]:
+def an_event(job: JobRow | Mapping[str, Any], event_id: str, **given: Any) -> dict[str, Any]:
     """Return a success event of a job, as a channel would deliver it; `given` replaces fields."""
+    row = job.as_mapping() if isinstance(job, JobRow) else job
     return {
         "event_id": event_id,
-        "job_id": job["job_id"],
+        "job_id": row["job_id"],
         "state": "succeeded",
-        "result_digest": job["result_digest"],
+        "result_digest": row["result_digest"],
     } | given

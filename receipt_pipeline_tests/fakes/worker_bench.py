@@ -72,7 +72,7 @@ class WorkerBench:
         request = a_request(items=items, content=content, key=key, **given)
         for scan in self.scans(items, content or key):
             self.objects.inner.put(self.scan_key(scan, tenant), scan)
-        return str(an_accepted_job(self.ledger, request, tenant=tenant)["job_id"])
+        return str(an_accepted_job(self.ledger, request, tenant=tenant).job_id)
 
     @staticmethod
     def scans(items: int, content: str = "key-1") -> list[bytes]:

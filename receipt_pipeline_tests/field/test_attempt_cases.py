@@ -19,7 +19,7 @@ from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
 from receipt_pipeline.intake.retry import retry_unresolved
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.failures import lose_lease
-from receipt_pipeline.worker.items import outcome_of
+from receipt_pipeline.ledger.rows import ItemRow
 from receipt_pipeline_tests.builders import RELEASE, TENANT, approve
 from receipt_pipeline_tests.fakes.failing_objects import PutFault
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
@@ -185,7 +185,7 @@ def both_outputs(house: CaseHouse, job_id: str, digests: list[dict[str, Any]]) -
     [item] = house.bench.items(job_id)
     [refused] = [entry["object_key"] for entry in digests if entry["source"] == "refused checkpoint"]
     kept = json.loads(house.bench.objects.read(refused))
-    outcomes = (ItemOutcome.from_document(kept), outcome_of(item))
+    outcomes = (ItemOutcome.from_document(kept), ItemRow.from_row(item).outcome)
     assert {outcome.decision for outcome in outcomes} == set(Decision)
     return {outcome.outcome_digest for outcome in outcomes}
 

@@ -31,6 +31,7 @@ from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.expire import expire_job
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.ledger.schema.effects import consumed, investigations, quarantine, review_tasks
 from receipt_pipeline.reconciliation.checks import run_check
 from receipt_pipeline.reconciliation.context import ReconciliationContext
@@ -99,7 +100,7 @@ def rows_of_manifest(folder: Path) -> list[JobRequest]:
     ]
 
 
-def a_success(services: EffectContext, job_id: str, *, stored: bool = True, **outcome: Any) -> dict[str, Any]:
+def a_success(services: EffectContext, job_id: str, *, stored: bool = True, **outcome: Any) -> JobRow:
     """Work off an accepted job; its object is stored unless the upload is to fail unnoticed."""
     job = claimed(services.ledger, job_id)
     finish_items(services.ledger, job, an_outcome(**outcome))
@@ -112,7 +113,7 @@ def a_success(services: EffectContext, job_id: str, *, stored: bool = True, **ou
 
 def accept_all(services: EffectContext, requests: list[JobRequest]) -> list[str]:
     """Accept the requests and return the job ids in their order."""
-    return [an_accepted_job(services.ledger, request)["job_id"] for request in requests]
+    return [an_accepted_job(services.ledger, request).job_id for request in requests]
 
 
 def a_round(services: EffectContext) -> None:
@@ -140,7 +141,7 @@ def test_case_08_a_lost_notification_is_made_up_for_and_a_repeated_one_counted(
     finally:
         remove_plan()
     receive_event(services, an_event(third, "again"), source="notification")
-    assert tasks_by_job(services) == dict.fromkeys((row["job_id"] for row in (first, second, third)), 1)
+    assert tasks_by_job(services) == dict.fromkeys((row.job_id for row in (first, second, third)), 1)
     document = report_document(an_accountant(services, tmp_path))
     assert document["notifications"] == {"delivered": 2, "dropped": 1, "late": 0, "duplicate": 1}
     assert document["consumer"] == {"review_tasks": 3, "duplicates": 1, "conflicts": 0}
@@ -155,12 +156,12 @@ def test_case_09_a_success_marker_without_its_object_is_named_and_never_acted_up
     first, second, third = (a_success(services, job_id, stored=job_id != job_ids[1]) for job_id in job_ids)
     reconciler = ReconciliationContext(ledger=services.ledger, objects=services.objects, limits=LIMITS)
     checked = run_check(reconciler, "every_success_has_its_object")
-    assert (checked.passed, [row["job_id"] for row in checked.violations]) == (False, [second["job_id"]])
+    assert (checked.passed, [row["job_id"] for row in checked.violations]) == (False, [second.job_id])
     a_round(services)
     a_round(services)
-    assert tasks_by_job(services) == {first["job_id"]: 1, third["job_id"]: 1}
+    assert tasks_by_job(services) == {first.job_id: 1, third.job_id: 1}
     document = report_document(an_accountant(services, tmp_path))
-    assert document["success_without_object"] == [second["job_id"]]
+    assert document["success_without_object"] == [second.job_id]
     assert (document["verified_succeeded"], document["failed"], document["state"]) == (2, 0, "investigate")
 
 
@@ -242,7 +243,7 @@ def test_case_33_money_is_exact_and_days_are_the_same_wherever_the_machine_stand
         clock.set(moment)
         job = an_accepted_job(services.ledger, items=1 if number else len(amounts))
         if number == 0:
-            work_off_at_once(services, job["job_id"], amounts)
+            work_off_at_once(services, job.job_id, amounts)
     expected_days = {zone: expected[f"jobs_per_day_{zone}"] for zone in ("UTC", "Europe/Berlin")}
     for zone in ("UTC", "Pacific/Auckland"):
         answer = account_in(zone, ledger_url, tmp_path / zone.replace("/", "-"))
@@ -281,9 +282,9 @@ def test_case_34_repeats_are_told_by_the_decision_and_another_output_is_a_confli
     made, digests = {}, {}
     for line in told:
         if line["job"] not in made:
-            job_id = an_accepted_job(services.ledger, key=line["job"])["job_id"]
+            job_id = an_accepted_job(services.ledger, key=line["job"]).job_id
             made[line["job"]] = a_success(services, job_id, decision=Decision(line["class"]))
-            digests[line["output_sha256"]] = made[line["job"]]["result_digest"]
+            digests[line["output_sha256"]] = made[line["job"]].result_digest
     before = None
     for line in told:
         digest = digests.get(line["output_sha256"], digest_of_bytes(line["output_sha256"].encode()))
@@ -292,7 +293,7 @@ def test_case_34_repeats_are_told_by_the_decision_and_another_output_is_a_confli
             services,
             {
                 "event_id": line["event_id"],
-                "job_id": made[line["job"]]["job_id"],
+                "job_id": made[line["job"]].job_id,
                 "state": line["status"],
                 "result_digest": digest,
             },
@@ -302,7 +303,7 @@ def test_case_34_repeats_are_told_by_the_decision_and_another_output_is_a_confli
     assert [row | {"disputed": False} for row in after] == before
     disputed = {row["job_id"] for row in after if row["disputed"]}
     assert disputed == {row["job_id"] for row in rows_of(services, select(quarantine))}
-    assert disputed == {made["rcpt-3401"]["job_id"]}
+    assert disputed == {made["rcpt-3401"].job_id}
     outcomes = [row["outcome"] for row in rows_of(services, select(consumed))]
     assert sorted(outcomes) == ["acted", "acted", "conflict", "duplicate"]
     document = report_document(an_accountant(services, tmp_path))
@@ -316,18 +317,18 @@ def test_case_35_events_out_of_order_never_take_a_state_back(
 ) -> None:
     told = deliveries_of(case(shared, "35"))
     made = {name: an_accepted_job(services.ledger, key=name) for name in sorted({row["job"] for row in told})}
-    ids = {name: row["job_id"] for name, row in made.items()}
+    ids = {name: row.job_id for name, row in made.items()}
     a_success(services, ids["rcpt-3501"])
     running = claimed(services.ledger, ids["rcpt-3503"])
-    clock.set(made["rcpt-3502"]["queue_deadline"])
+    clock.set(made["rcpt-3502"].queue_deadline)
     clock.advance(1)
     with services.ledger.transaction() as tx:
         assert expire_job(tx, job_id=ids["rcpt-3502"], limits=LIMITS)
-    before = {name: the_job(services, job_id)["state"] for name, job_id in ids.items()}
+    before = {name: the_job(services, job_id).state for name, job_id in ids.items()}
     for line in told:
         event = {"event_id": line["event_id"], "job_id": ids[line["job"]], "state": line["status"]}
         receive_event(services, event, source="notification")
-    assert {name: the_job(services, job_id)["state"] for name, job_id in ids.items()} == before
+    assert {name: the_job(services, job_id).state for name, job_id in ids.items()} == before
     assert before == {"rcpt-3501": "succeeded", "rcpt-3502": "expired", "rcpt-3503": "running"}
     document = report_document(an_accountant(services, tmp_path))
     assert document["missing_terminal"] == [running.token.job_id]

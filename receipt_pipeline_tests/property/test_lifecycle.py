@@ -30,6 +30,7 @@ from receipt_pipeline.ledger.jobs.expire import expire_job, overrun_job
 from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, release_held, yield_job
 from receipt_pipeline.ledger.jobs.finalize import close_without_result
 from receipt_pipeline.ledger.jobs.publication import close_own_overdue_items
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.ledger.schema.jobs import items
 from receipt_pipeline_tests import builders
 from receipt_pipeline_tests.conformance.ledger_rows import (
@@ -100,7 +101,7 @@ class AnyOrder:
             max_queue_age_s=60,
         )
         job = builders.an_accepted_job(self.ledger, items=1 + variant // 4, limits=limits)
-        self.job_id, self.tokens, self.closed = str(job["job_id"]), [], None
+        self.job_id, self.tokens, self.closed = str(job.job_id), [], None
 
     def job(self) -> dict[str, Any]:
         """Return the job's row."""
@@ -138,7 +139,7 @@ class AnyOrder:
             answer = claim_job(tx, job_id=self.job_id, owner="worker", run_id="", limits=LIMITS)
         if isinstance(answer, ClaimedJob):
             assert all(answer.token.lease_epoch > token.lease_epoch for token in self.tokens)
-            assert (answer.kind is AttemptKind.CLOSING) == (answer.job["close_cause"] is not None)
+            assert (answer.kind is AttemptKind.CLOSING) == (answer.job.close_cause is not None)
             self.tokens.append(answer.token)
 
     def pass_an_item_boundary(self, variant: int) -> None:
@@ -164,7 +165,7 @@ class AnyOrder:
         if token is None or self.unfinished():
             return
         if {row["item_class"] for row in all_rows(self.ledger, items, self.job_id)} & KEPT_CLASSES:
-            claimed = ClaimedJob(token, AttemptKind.WORK, self.job(), [])
+            claimed = ClaimedJob(token, AttemptKind.WORK, JobRow.from_row(self.job()), [])
             builders.publish(self.ledger, claimed, builders.a_result(claimed, content=self.job_id))
             return
         with self.ledger.transaction() as tx:

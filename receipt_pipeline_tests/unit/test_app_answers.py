@@ -12,6 +12,7 @@ from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.receipt_text import compensation
 from receipt_pipeline.ledger.effects.consumption import make_review_tasks
 from receipt_pipeline.ledger.effects.objects import COPYING, hold_objects
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.reconciliation.context import ReconciliationContext
 from receipt_pipeline.reconciliation.repair import ReconcileSummary
 from receipt_pipeline_tests import builders
@@ -32,7 +33,7 @@ def home(
 def test_a_task_is_finished_once(home: OpenedHome) -> None:
     job = builders.a_succeeded_job(home.app.ledger, builders.an_outcome(Decision.REVIEW))
     with home.app.ledger.transaction() as tx:
-        make_review_tasks(tx, job_row(home.app.ledger, job.token.job_id))
+        make_review_tasks(tx, JobRow.from_row(job_row(home.app.ledger, job.token.job_id)))
     (task,) = reviewer.list_tasks(home.app, home.principal, only_open=True)
     reviewer.finish_task(home.app, home.principal, task["decision_id"])
     with pytest.raises(NotAllowed) as again:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.effects import EffectDemand, EffectKind
 from receipt_pipeline.core.errors import InputRefused, ObjectFault
 from receipt_pipeline.core.items import Decision
-from receipt_pipeline.core.pins import Pins, decision_id
+from receipt_pipeline.core.pins import decision_id
 from receipt_pipeline.core.reasons import EVENT_CONFLICT, EVENT_LATE, OBJECT_UNREADABLE
 from receipt_pipeline.effects.consume import EventOutcome, consume_due, receive_event
 from receipt_pipeline.effects.context import EffectContext
@@ -82,14 +83,13 @@ def test_every_decision_of_a_verified_success_is_one_task_under_its_decision_id(
     assert consume(services) == {"acted": 1}
     made = tasks(services)
     assert [row["decision_id"] for row in made] == [
-        decision_id(job_id=job["job_id"], item_id=item_id, pins=Pins.from_document(job))
-        for item_id in ("r-001", "r-002")
+        decision_id(job_id=job.job_id, item_id=item_id, pins=job.pins) for item_id in ("r-001", "r-002")
     ]
     assert [(row["decision"], row["state"]) for row in made] == [
         ("clear", "auto_cleared"),
         ("review", "open"),
     ]
-    assert the_job(services, job["job_id"])["settled_at"] is not None
+    assert the_job(services, job.job_id).settled_at is not None
 
 
 @pytest.mark.requirement("R084", "R088")
@@ -127,16 +127,16 @@ def test_a_notification_of_a_result_that_cannot_be_verified_is_not_acted_upon(
     services: EffectContext, damage: str
 ) -> None:
     job = a_stored_success(services)
-    data = services.objects.read(job["result_key"])
-    services.objects.delete(job["result_key"])
+    data = services.objects.read(job.result_key)
+    services.objects.delete(job.result_key)
     if damage != "gone":
-        services.objects.put(job["result_key"], b"RESULT" if damage == "altered" else data + b"more")
+        services.objects.put(job.result_key, b"RESULT" if damage == "altered" else data + b"more")
     send(services)
     assert consume(services) == {"unverified": 1}
     assert tasks(services) == []
     assert consume(services) == {"unverified": 1}  # Looked at again, and not written down again.
     assert outcomes(services) == ["unverified", "unverified"]
-    services.objects.put(job["result_key"], data)
+    services.objects.put(job.result_key, data)
     assert consume(services) == {"acted": 1}
     assert len(tasks(services)) == 1
 
@@ -158,7 +158,7 @@ def test_a_store_that_is_away_leaves_the_decision_due(services: EffectContext) -
     query = select(effects.c.state).where(effects.c.kind == EffectKind.REVIEW_TASKS)
     assert rows_of(services, query) == [{"state": "intended"}]
     assert consume(services) == {"acted": 1}
-    assert the_job(services, job["job_id"])["settled_at"] is not None
+    assert the_job(services, job.job_id).settled_at is not None
 
 
 def test_results_that_stay_unreadable_do_not_keep_others_waiting(
@@ -166,7 +166,7 @@ def test_results_that_stay_unreadable_do_not_keep_others_waiting(
 ) -> None:
     for _ in range(3):
         job = a_stored_success(services)
-        services.objects.delete(job["result_key"])
+        services.objects.delete(job.result_key)
         clock.advance(1)
     consume(services, limit=3)
     a_stored_success(services)
@@ -183,9 +183,9 @@ def test_another_result_under_the_same_job_is_quarantined_and_the_first_tasks_di
     taken = receive_event(services, an_event(job, "ev-2", result_digest=OTHER_DIGEST), source="notification")
     assert taken.outcome is EventOutcome.CONFLICT
     (held,) = rows_of(services, select(quarantine))
-    assert {entry["digest"] for entry in held["digests"]} == {job["result_digest"], OTHER_DIGEST}
+    assert {entry["digest"] for entry in held["digests"]} == {job.result_digest, OTHER_DIGEST}
     (question,) = rows_of(services, select(investigations))
-    assert (question["kind"], question["job_id"]) == ("divergent_output", job["job_id"])
+    assert (question["kind"], question["job_id"]) == ("divergent_output", job.job_id)
     after = tasks(services)
     assert [row | {"disputed": False} for row in after] == before
     assert [row["disputed"] for row in after] == [True]
@@ -208,15 +208,15 @@ def test_a_success_event_after_expiry_is_recorded_as_late_and_changes_nothing(
     services: EffectContext, clock: FakeClock
 ) -> None:
     job = an_accepted_job(services.ledger)
-    clock.set(job["queue_deadline"])
+    clock.set(job.queue_deadline)
     clock.advance(1)
     with services.ledger.transaction() as tx:
-        assert expire_job(tx, job_id=job["job_id"], limits=LIMITS)
-    before = the_job(services, job["job_id"])
+        assert expire_job(tx, job_id=job.job_id, limits=LIMITS)
+    before = the_job(services, job.job_id)
     event = an_event(job, "ev-1", result_digest=OTHER_DIGEST)
     assert receive_event(services, event, source="notification").outcome is EventOutcome.LATE
-    after = the_job(services, job["job_id"])
-    assert after | {"latest_seq": 0} == before | {"latest_seq": 0}
+    after = the_job(services, job.job_id)
+    assert replace(after, latest_seq=0) == replace(before, latest_seq=0)
     assert (tasks(services), rows_of(services, select(quarantine))) == ([], [])
     (row,) = rows_of(services, select(consumed))
     assert row["reason_code"] == EVENT_LATE.code == "EVENT.LATE.v1"
@@ -228,7 +228,7 @@ def test_a_success_that_the_ledger_does_not_know_is_not_believed(services: Effec
     event = an_event(job.job, "ev-1", result_digest=OTHER_DIGEST)
     assert receive_event(services, event, source="notification").outcome is EventOutcome.UNVERIFIED
     assert tasks(services) == []
-    assert the_job(services, job.token.job_id)["state"] == "running"
+    assert the_job(services, job.token.job_id).state == "running"
 
 
 def test_events_out_of_order_leave_the_state_to_the_ledger(services: EffectContext) -> None:
@@ -238,7 +238,7 @@ def test_events_out_of_order_leave_the_state_to_the_ledger(services: EffectConte
         for n, state in enumerate(["accepted", "succeeded", "running", "running", "failed"])
     ]
     assert [taken.outcome.value for taken in told] == ["late", "acted", "late", "late", "late"]
-    assert the_job(services, job["job_id"])["state"] == "succeeded"
+    assert the_job(services, job.job_id).state == "succeeded"
 
 
 def test_an_event_of_an_unknown_job_is_recorded_and_harms_nothing(services: EffectContext) -> None:
@@ -306,10 +306,10 @@ def test_a_job_that_wants_no_tasks_gets_none(services: EffectContext) -> None:
 def test_a_pass_for_one_job_leaves_the_others_alone(services: EffectContext) -> None:
     first, second = a_stored_success(services), a_stored_success(services)
     send(services)
-    assert consume(services, job_id=second["job_id"]) == {"acted": 1}
-    assert {row["job_id"] for row in tasks(services)} == {second["job_id"]}
+    assert consume(services, job_id=second.job_id) == {"acted": 1}
+    assert {row["job_id"] for row in tasks(services)} == {second.job_id}
     assert consume(services) == {"acted": 1}
-    assert {row["job_id"] for row in tasks(services)} == {first["job_id"], second["job_id"]}
+    assert {row["job_id"] for row in tasks(services)} == {first.job_id, second.job_id}
 
 
 def test_a_pass_over_consumed_work_does_nothing(services: EffectContext) -> None:

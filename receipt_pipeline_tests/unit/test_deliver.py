@@ -45,9 +45,9 @@ def test_a_success_is_notified_once_with_ids_and_digests_only(ledger: Ledger, tm
     assert a_pass(services) == DeliverySummary(delivered=1)
     assert a_pass(services) == DeliverySummary()
     (path,) = (tmp_path / "outbox" / "acme" / "notifications").iterdir()
-    assert path.name == f"msg_{job['job_id']}.1.json"
+    assert path.name == f"msg_{job.job_id}.1.json"
     written = json.loads(path.read_text())
-    assert written["message_id"] == f"msg_{job['job_id']}"
+    assert written["message_id"] == f"msg_{job.job_id}"
     assert set(written["payload"]) == {
         "job_id",
         "state",
@@ -78,7 +78,7 @@ def test_a_message_dropped_beyond_its_bound_leaves_the_job_succeeded(
     assert channel.sends == services.limits.delivery.delivery_attempts_max
     assert rows_of(services, select(outbox.c.state)) == [{"state": "abandoned"}]
     assert rows_of(services, NOTIFICATION_EFFECT) == [{"state": "failed"}]
-    assert the_job(services, job["job_id"])["state"] == "succeeded"
+    assert the_job(services, job.job_id).state == "succeeded"
     document = report_document(an_accountant(services, tmp_path))
     assert (document["succeeded"], document["failed"]) == (1, 0)
     assert document["notifications"] == {"delivered": 0, "dropped": 1, "late": 0, "duplicate": 0}
@@ -142,7 +142,7 @@ def test_creation_delivery_consumption_and_settlement_are_separate_evidence(
     kinds = [
         row["kind"]
         for row in rows_of(
-            services, select(events.c.kind).where(events.c.job_id == job["job_id"]).order_by(events.c.seq)
+            services, select(events.c.kind).where(events.c.job_id == job.job_id).order_by(events.c.seq)
         )
     ]
     trail = [kind for kind in kinds if kind in ("message_created", "delivery", "consumed", "settled")]
@@ -160,8 +160,8 @@ def test_a_failure_plan_can_lose_one_message(ledger: Ledger, tmp_path: Path) -> 
     assert summary == DeliverySummary(delivered=1, dropped=1)
     rows = rows_of(services, select(deliveries.c.job_id, deliveries.c.outcome))
     assert {row["job_id"]: row["outcome"] for row in rows} == {
-        first["job_id"]: "dropped",
-        second["job_id"]: "delivered",
+        first.job_id: "dropped",
+        second.job_id: "delivered",
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from receipt_pipeline.ledger.engine import Ledger
+from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
 from receipt_pipeline.ledger.jobs.waves import close_wave, open_waves, renew_wave, wave_jobs
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.worker.dispatch import Dispatched, dispatch_waves, plan_groups
@@ -22,7 +22,7 @@ def dispatch(ledger: Ledger, *, carried: tuple[str, ...] = CARRIED, **limits: in
 
 def accept(ledger: Ledger, *sizes: int) -> list[str]:
     """Accept jobs of so many items each."""
-    return [str(an_accepted_job(ledger, items=size)["job_id"]) for size in sizes]
+    return [str(an_accepted_job(ledger, items=size).job_id) for size in sizes]
 
 
 def sizes(dispatched: Dispatched) -> list[tuple[int, int]]:
@@ -96,7 +96,7 @@ def test_a_silent_wave_is_closed_and_its_jobs_are_in_a_new_one(ledger: Ledger, c
         job = read_job(tx, job_id)
         assert [row["wave_id"] for row in open_waves(tx)] == [wave.wave_id]
     assert job is not None
-    assert job["wave_id"] == wave.wave_id
+    assert job.wave_id == wave.wave_id
 
 
 def test_a_claimed_job_is_not_ready_while_its_lease_lives(ledger: Ledger, clock: FakeClock) -> None:
@@ -118,16 +118,23 @@ def test_a_closed_wave_frees_its_jobs_and_those_in_work_wait_for_their_leases(le
         assert [row["job_id"] for row in wave_jobs(tx, again.wave_id)] == [left]
 
 
+def phase_of(tx: LedgerTransaction, job_id: str) -> str:
+    """Return the phase of a job."""
+    job = read_job(tx, job_id)
+    assert job is not None
+    return job.phase
+
+
 def test_jobs_that_nobody_carries_wait_visibly_until_somebody_does(ledger: Ledger) -> None:
     (job_id,) = accept(ledger, 1)
     stranded = dispatch(ledger, carried=())
     assert (stranded.to_launch, stranded.stranded) == ((), (job_id,))
     with ledger.reading() as tx:
-        assert (read_job(tx, job_id) or {})["phase"] == "no_capable_worker"
+        assert phase_of(tx, job_id) == "no_capable_worker"
     found = dispatch(ledger)
     assert (len(found.to_launch), found.stranded) == (1, ())
     with ledger.reading() as tx:
-        assert (read_job(tx, job_id) or {})["phase"] == "queued"
+        assert phase_of(tx, job_id) == "queued"
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,18 @@ from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
 from receipt_pipeline.ledger.effects.outbox import stale_status_jobs
 from receipt_pipeline.ledger.journal import EventKind, append_event
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline_tests.builders import an_accepted_job, claimed, finish_items, publish
 from receipt_pipeline_tests.fakes.effects_home import a_stored_success, the_job
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 
 
-def path_of(services: EffectContext, job: dict[str, Any]) -> Path:
+def path_of(services: EffectContext, job: JobRow) -> Path:
     """Return where the job's document lies."""
-    return status_path(services.outbox_root, tenant=job["tenant"], job_id=job["job_id"])
+    return status_path(services.outbox_root, tenant=job.tenant, job_id=job.job_id)
 
 
-def shown(services: EffectContext, job: dict[str, Any]) -> dict[str, Any]:
+def shown(services: EffectContext, job: JobRow) -> dict[str, Any]:
     """Read the job's document as its submitter would."""
     document: dict[str, Any] = json.loads(path_of(services, job).read_text())
     return document
@@ -35,15 +36,15 @@ def test_the_status_location_resolves_right_after_acceptance_and_follows_the_job
     services: EffectContext,
 ) -> None:
     job = an_accepted_job(services.ledger)
-    assert send_status_documents(services, limit=1, job_id=job["job_id"]) == 1
+    assert send_status_documents(services, limit=1, job_id=job.job_id) == 1
     first = shown(services, job)
-    assert (first["job_id"], first["state"], first["result"]) == (job["job_id"], "accepted", None)
-    work = claimed(services.ledger, job["job_id"])
+    assert (first["job_id"], first["state"], first["result"]) == (job.job_id, "accepted", None)
+    work = claimed(services.ledger, job.job_id)
     finish_items(services.ledger, work)
     publish(services.ledger, work)
     assert send_status_documents(services, limit=10) == 1
     assert shown(services, job)["state"] == "succeeded"
-    assert shown(services, job)["seq"] == the_job(services, job["job_id"])["latest_seq"]
+    assert shown(services, job)["seq"] == the_job(services, job.job_id).latest_seq
     assert send_status_documents(services, limit=10) == 0
 
 
@@ -55,7 +56,7 @@ def test_a_deleted_document_comes_back_by_the_next_event_or_on_request(services:
     assert restore_status_documents(services, limit=10, recent_s=60) == 1
     assert shown(services, job)["state"] == "accepted"
     path_of(services, job).unlink()
-    claimed(services.ledger, job["job_id"])
+    claimed(services.ledger, job.job_id)
     assert send_status_documents(services, limit=10) == 1
     assert shown(services, job)["state"] == "running"
 
@@ -82,12 +83,12 @@ def test_a_job_that_moves_while_its_document_is_written_is_written_again(
         if moves[0]:
             moves[0] -= 1
             with services.ledger.transaction() as tx:
-                append_event(tx, EventKind.REPLAYED, job_id=job["job_id"], tenant=job["tenant"])
+                append_event(tx, EventKind.REPLAYED, job_id=job.job_id, tenant=job.tenant)
 
     monkeypatch.setattr(status_documents, "write_whole", write_and_let_the_job_move)
     send_status_documents(services, limit=10)
     assert moves == [0]
-    assert shown(services, job)["seq"] == the_job(services, job["job_id"])["latest_seq"]
+    assert shown(services, job)["seq"] == the_job(services, job.job_id).latest_seq
 
 
 def test_a_job_that_never_rests_is_left_to_the_next_pass(
@@ -100,13 +101,13 @@ def test_a_job_that_never_rests_is_left_to_the_next_pass(
         write_whole(path, data)
         writes.append(path)
         with services.ledger.transaction() as tx:
-            append_event(tx, EventKind.REPLAYED, job_id=job["job_id"], tenant=job["tenant"])
+            append_event(tx, EventKind.REPLAYED, job_id=job.job_id, tenant=job.tenant)
 
     monkeypatch.setattr(status_documents, "write_whole", write_and_move)
     send_status_documents(services, limit=10)
     assert len(writes) == status_documents.REWRITES_MAX
     with services.ledger.reading() as tx:
-        assert stale_status_jobs(tx, limit=10) == [job["job_id"]]
+        assert stale_status_jobs(tx, limit=10) == [job.job_id]
 
 
 def test_a_document_that_cannot_be_written_keeps_no_other_from_it(services: EffectContext) -> None:

@@ -22,6 +22,7 @@ from receipt_pipeline.core.reasons import (
 from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.effects.results import read_result
 from receipt_pipeline.ledger.investigations import resolve_investigation
+from receipt_pipeline.ledger.jobs.finalize import VerifiedResult
 from receipt_pipeline.ledger.jobs.publication import record_intent
 from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline.ledger.schema import effects as effect_tables
@@ -266,7 +267,10 @@ def two_results_of_an_open_job(house: ReconcileBench) -> tuple[str, str]:
     again = claimed(house.ledger, job_id, owner="worker-b", limits=house.limits)
     with house.ledger.transaction() as tx:
         intended = record_intent(
-            tx, again.token, key=f"results/{job_id}/9-x", digest=OTHER, size_bytes=1, limits=house.limits
+            tx,
+            again.token,
+            VerifiedResult(key=f"results/{job_id}/9-x", digest=OTHER, size_bytes=1),
+            limits=house.limits,
         )
     assert not intended
     assert house.bench.job(job_id)["phase"] == Phase.QUARANTINED

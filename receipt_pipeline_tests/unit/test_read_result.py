@@ -12,8 +12,9 @@ from receipt_pipeline.core.errors import NotAllowed, NotFound, ObjectFault
 from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.results import read_result
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
+from receipt_pipeline.ledger.rows import read_items
 from receipt_pipeline.ledger.schema.jobs import jobs
-from receipt_pipeline.ledger.status import decision_of, read_items, read_status
+from receipt_pipeline.ledger.status import read_status
 from receipt_pipeline_tests.builders import LIMITS, TENANT
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.worker_bench import WorkerBench
@@ -30,7 +31,7 @@ def test_an_accepted_job_is_not_decided_and_shows_no_score(
     with bench.ledger.reading() as tx:
         status = read_status(tx, job_id, tenant=TENANT)
         (item,) = read_items(tx, job_id)
-    assert decision_of(item) == "not_decided"
+    assert item.decision is None
     assert status["state"] == "accepted"
     assert not {"decision", "risk_ppm", "score"} & set(status)
 

@@ -153,7 +153,7 @@ def test_a_job_past_its_deadline_is_missing_and_red_until_its_question_is_owned(
 ) -> None:
     job = a_claimed_job(services.ledger)
     job_id = job.token.job_id
-    clock.set(the_job(services, job_id)["processing_deadline"])
+    clock.set(the_job(services, job_id).processing_deadline)
     clock.advance(LIMITS.work.overrun_grace_s + 1)
     document = report_document(accountant)
     assert (document["missing_terminal"], document["unresolved"]) == ([job_id], 1)
@@ -174,7 +174,7 @@ def test_a_question_whose_owner_is_no_active_principal_is_unowned(
 ) -> None:
     job = a_stored_success(services)
     round_of_effects(services)
-    a_question(services, InvestigationKind.ORPHAN_OBJECT, job["job_id"])
+    a_question(services, InvestigationKind.ORPHAN_OBJECT, job.job_id)
     assert report_document(accountant)["gate"] == "pass"
     staffing = Staffing(principals=frozenset({"someone-else"}))
     limits = dataclasses.replace(accountant.limits, staffing=staffing)
@@ -189,7 +189,7 @@ def test_a_withheld_terminal_event_makes_the_job_missing(
     with services.ledger.transaction() as tx:
         tx.execute(delete(events).where(events.c.kind == "terminal"))
     document = report_document(accountant)
-    assert (document["missing_terminal"], document["succeeded"]) == ([job["job_id"]], 0)
+    assert (document["missing_terminal"], document["succeeded"]) == ([job.job_id], 0)
 
 
 def test_forged_terminal_records_make_the_account_invalid_and_are_named(
@@ -198,11 +198,11 @@ def test_forged_terminal_records_make_the_account_invalid_and_are_named(
     job = a_stored_success(services)
     with services.ledger.transaction() as tx:
         append_event(tx, EventKind.TERMINAL, job_id="job_nobody", state="failed", terminal_class="rejected")
-        append_event(tx, EventKind.TERMINAL, job_id=job["job_id"], state="failed", terminal_class="rejected")
+        append_event(tx, EventKind.TERMINAL, job_id=job.job_id, state="failed", terminal_class="rejected")
     document = report_document(accountant)
-    assert (document["orphan_terminal"], document["overlapping"]) == (["job_nobody"], [job["job_id"]])
+    assert (document["orphan_terminal"], document["overlapping"]) == (["job_nobody"], [job.job_id])
     assert (document["state"], document["gate"]) == ("invalid", "fail")
-    assert set(gate_offenders(accountant)) == {"job_nobody", job["job_id"]}
+    assert set(gate_offenders(accountant)) == {"job_nobody", job.job_id}
 
 
 @pytest.mark.requirement("R081")
@@ -227,18 +227,18 @@ def test_a_result_that_is_gone_or_altered_is_named_until_it_is_back(
         with services.ledger.transaction() as tx:
             record_object_check(
                 tx,
-                object_key=job["result_key"],
-                job_id=job["job_id"],
+                object_key=job.result_key,
+                job_id=job.job_id,
                 outcome=found,
-                found_digest=job["result_digest"] if found is ObjectOutcome.OK else None,
+                found_digest=job.result_digest if found is ObjectOutcome.OK else None,
             )
         return report_document(accountant)
 
     assert look(ObjectOutcome.OK)["verified_succeeded"] == 1
     document = look(outcome)
-    assert (document[listed], document["verified_succeeded"]) == ([job["job_id"]], 0)
+    assert (document[listed], document["verified_succeeded"]) == ([job.job_id], 0)
     assert (document["state"], document["gate"]) == ("investigate", "fail")
-    question = a_question(services, kind, job["job_id"])
+    question = a_question(services, kind, job.job_id)
     assert report_document(accountant)["gate"] == "pass"
     with services.ledger.transaction() as tx:
         resolve_investigation(tx, question, resolution="restored from the archive", actor="operations")
@@ -263,7 +263,7 @@ def test_divergent_outputs_are_named_and_owned(services: EffectContext, accounta
     other = "sha256:" + "c" * 64
     receive_event(services, an_event(job, "ev-2", result_digest=other), source="notification")
     document = report_document(accountant)
-    assert (document["divergent"], document["consumer"]["conflicts"]) == ([job["job_id"]], 1)
+    assert (document["divergent"], document["consumer"]["conflicts"]) == ([job.job_id], 1)
     assert (document["state"], document["gate"]) == ("investigate", "pass")
 
 
@@ -274,8 +274,8 @@ def test_a_required_effect_past_its_deadline_is_a_gap(
     assert report_document(accountant)["effect_gaps"] == []
     clock.advance(LIMITS.delivery.effect_deadline_s + 1)
     document = report_document(accountant)
-    assert (document["effect_gaps"], document["gate"]) == ([job["job_id"]], "fail")
-    a_question(services, InvestigationKind.EFFECT_GAP, job["job_id"])
+    assert (document["effect_gaps"], document["gate"]) == ([job.job_id], "fail")
+    a_question(services, InvestigationKind.EFFECT_GAP, job.job_id)
     assert report_document(accountant)["gate"] == "pass"
 
 
@@ -283,13 +283,13 @@ def test_a_cutoff_judges_open_jobs_by_their_deadlines_and_leaves_later_ones_out(
     services: EffectContext, accountant: Accountant, clock: FakeClock
 ) -> None:
     job = an_accepted_job(services.ledger)
-    before = report_document(accountant, cutoff=job["queue_deadline"])
-    after = report_document(accountant, cutoff=job["queue_deadline"] + dt.timedelta(seconds=1))
+    before = report_document(accountant, cutoff=job.queue_deadline)
+    after = report_document(accountant, cutoff=job.queue_deadline + dt.timedelta(seconds=1))
     assert (before["in_flight"], before["missing_terminal"]) == (1, [])
-    assert (after["in_flight"], after["missing_terminal"]) == (0, [job["job_id"]])
-    early = report_document(accountant, cutoff=job["submitted_at"] - dt.timedelta(seconds=1))
+    assert (after["in_flight"], after["missing_terminal"]) == (0, [job.job_id])
+    early = report_document(accountant, cutoff=job.submitted_at - dt.timedelta(seconds=1))
     assert (early["accepted"], early["state"]) == (0, "empty")
-    assert after["cutoff"] == (job["queue_deadline"] + dt.timedelta(seconds=1)).isoformat()
+    assert after["cutoff"] == (job.queue_deadline + dt.timedelta(seconds=1)).isoformat()
 
 
 @pytest.mark.requirement("R054")
@@ -312,9 +312,7 @@ def test_a_success_whose_publication_was_never_committed_is_not_verified(
 ) -> None:
     job = a_stored_success(services)
     with services.ledger.transaction() as tx:
-        tx.execute(
-            update(jobs).where(jobs.c.job_id == job["job_id"]).values(result_digest="sha256:" + "d" * 64)
-        )
+        tx.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(result_digest="sha256:" + "d" * 64))
     assert report_document(accountant)["verified_succeeded"] == 0
 
 

@@ -106,12 +106,12 @@ def test_the_job_report_shows_what_was_last_found_under_each_result(
     found = {}
     for outcome in (ObjectOutcome.OK, ObjectOutcome.MISSING, ObjectOutcome.MISMATCH):
         job = a_stored_success(services)
-        found[job["job_id"]] = outcome.value
+        found[job.job_id] = outcome.value
         with services.ledger.transaction() as tx:
             record_object_check(
-                tx, ObjectObservation(object_key=job["result_key"], job_id=job["job_id"], outcome=outcome)
+                tx, ObjectObservation(object_key=job.result_key, job_id=job.job_id, outcome=outcome)
             )
-    unlooked = a_stored_success(services)["job_id"]
+    unlooked = a_stored_success(services).job_id
     publish_report(accountant)
     rows = run_query(accountant, "SELECT job_id, output_check FROM job_report")
     assert {row["job_id"]: row["output_check"] for row in rows} == found | {unlooked: "read back at commit"}
@@ -265,8 +265,8 @@ def test_a_ledger_row_that_changed_without_an_event_is_named(
     job = a_stored_success(services)
     publish_report(accountant)
     with services.ledger.transaction() as tx:
-        tx.execute(update(jobs).where(jobs.c.job_id == job["job_id"]).values(**change))
-    assert matches(accountant) == [(job["job_id"], fault)]
+        tx.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(**change))
+    assert matches(accountant) == [(job.job_id, fault)]
     publish_report(accountant)
     assert matches(accountant) == []
 
@@ -283,7 +283,7 @@ def test_a_report_that_was_edited_is_named_and_the_next_publication_mends_it(
     assert set(matches(accountant)) == {
         ("", "figure accepted"),
         ("", "figure succeeded"),
-        (job["job_id"], "missing_in_the_report"),
+        (job.job_id, "missing_in_the_report"),
     }
     publish_report(accountant)
     assert matches(accountant) == []
@@ -305,7 +305,7 @@ def test_open_questions_are_shown_with_their_owner_and_whether_they_are_overdue(
 ) -> None:
     job = a_stored_success(services)
     round_of_effects(services)
-    question = a_question(services, InvestigationKind.ORPHAN_OBJECT, job["job_id"])
+    question = a_question(services, InvestigationKind.ORPHAN_OBJECT, job.job_id)
     publish_report(accountant)
     query = "SELECT investigation_id, owned, overdue FROM unresolved_investigations"
     assert run_query(accountant, query) == [{"investigation_id": question, "owned": True, "overdue": False}]
@@ -322,7 +322,7 @@ def test_a_refresh_finds_what_time_alone_brings_and_keeps_what_is_wrong_with_job
     services: EffectContext, accountant: Accountant, clock: FakeClock, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(export, "RENEWED_SHARE_MAX", 1_000)
-    late, odd = (a_stored_success(services, key=key)["job_id"] for key in ("late", "odd"))
+    late, odd = (a_stored_success(services, key=key).job_id for key in ("late", "odd"))
     assert publish_report(accountant).document["effect_gaps"] == []
     with services.ledger.transaction() as tx:
         tx.execute(update(jobs).where(jobs.c.job_id == odd).values(items_requested=7))
@@ -341,7 +341,7 @@ def test_a_refresh_finds_what_time_alone_brings_and_keeps_what_is_wrong_with_job
 def test_what_was_overdue_by_a_clock_that_was_put_back_since_is_asked_again(
     services: EffectContext, accountant: Accountant, clock: FakeClock
 ) -> None:
-    late = a_stored_success(services)["job_id"]
+    late = a_stored_success(services).job_id
     publish_report(accountant)
     for seconds, found in (
         (LIMITS.delivery.effect_deadline_s + 1, [late]),

@@ -18,7 +18,7 @@ from receipt_pipeline.ledger.grants import authority_fault
 from receipt_pipeline.ledger.jobs.finalize import finish_job_if_done
 from receipt_pipeline.ledger.jobs.quarantine import OPEN, open_quarantines
 from receipt_pipeline.ledger.journal import EventKind, append_event
-from receipt_pipeline.ledger.rows import read_job
+from receipt_pipeline.ledger.rows import JobRow, read_job
 from receipt_pipeline.ledger.schema.effects import consumed, effects, quarantine, review_tasks
 from receipt_pipeline.ledger.schema.jobs import items, jobs
 
@@ -57,22 +57,22 @@ def due_consumption(tx: LedgerTransaction, *, limit: int, job_id: str | None = N
     return tx.rows(_DUE.where(jobs.c.job_id == job_id) if job_id else _DUE, {"limit": limit})
 
 
-def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
+def make_review_tasks(tx: LedgerTransaction, job: JobRow) -> int:
     """Create one task per decision ID of a verified success; returns how many were new.
 
     `clear` decisions are created closed (`auto_cleared`), so that tasks = decisions (D12).
     The caller has verified the object against the ledger before this transaction. A job that was
     quarantined since then gets none, and its effect stays due.
     """
-    read_job(tx, job["job_id"], lock=True)
-    if open_quarantines(tx, job["job_id"]):
+    read_job(tx, job.job_id, lock=True)
+    if open_quarantines(tx, job.job_id):
         return 0
     now = tx.now()
     made = 0
     # Whoever lost his grant meanwhile clears nothing by himself: a reviewer looks at every decision.
-    denied = authority_fault(tx, tenant=job["tenant"], caller=job["caller"], role=Role.SUBMITTER)
+    denied = authority_fault(tx, tenant=job.tenant, caller=job.caller, role=Role.SUBMITTER)
     doubts = [denied.code] if denied is AUTHORITY_REVOKED else []
-    rows = tx.rows(_CLASSIFIED, {"of_job": job["job_id"]})
+    rows = tx.rows(_CLASSIFIED, {"of_job": job.job_id})
     for item in rows:
         if tx.row(_TASK, {"of_decision": item["decision_id"]}) is not None:
             continue
@@ -81,13 +81,13 @@ def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
             insert(review_tasks),
             {
                 "decision_id": item["decision_id"],
-                "job_id": job["job_id"],
-                "tenant": job["tenant"],
+                "job_id": job.job_id,
+                "tenant": job.tenant,
                 "ordinal": item["ordinal"],
                 "item_id": item["item_id"],
                 "decision": item["decision"],
                 "reasons": [*(item["reasons"] or []), *doubts],
-                "result_digest": job["result_digest"],
+                "result_digest": job.result_digest,
                 "outcome_digest": item["outcome_digest"],
                 "state": AUTO_CLEARED if cleared else TASK_OPEN,
                 "created_at": now,
@@ -98,14 +98,14 @@ def make_review_tasks(tx: LedgerTransaction, job: dict[str, Any]) -> int:
     tx.execute(
         _TASKS_EFFECT,
         {
-            "of_job": job["job_id"],
+            "of_job": job.job_id,
             "state": EffectState.COMMITTED,
             "provider_reference": f"{len(rows)} decisions",
             "committed_at": now,
             "updated_at": now,
         },
     )
-    finish_job_if_done(tx, job["job_id"])
+    finish_job_if_done(tx, job.job_id)
     return made
 
 

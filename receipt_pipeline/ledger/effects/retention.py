@@ -94,8 +94,8 @@ def add_result_tombstones(tx: LedgerTransaction, *, job_id: str) -> list[str] | 
     )
     keys = {row["idempotency_key"]: row["expected_digest"] for row in uploads}
     keys |= rejected_output_keys(tx, [job_id])
-    if job["result_key"] is not None:
-        keys[job["result_key"]] = job["result_digest"]
+    if job.result_key is not None:
+        keys[job.result_key] = job.result_digest
     for key in sorted(keys):
         add_tombstone(tx, object_key=key, job_id=job_id, reason=RESULT_RETIRED.code, digest=keys[key])
     return sorted(keys)

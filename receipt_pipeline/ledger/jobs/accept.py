@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import bindparam, insert, select
+from sqlalchemy import insert, select
 
 from receipt_pipeline.core.effects import EffectDemand
 from receipt_pipeline.core.errors import InputRefused, KeyConflict
@@ -26,7 +27,7 @@ from receipt_pipeline.core.request import ITEM_SECONDS_MIN, JobLimits, JobReques
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.releases import resolve_release
-from receipt_pipeline.ledger.rows import read_job
+from receipt_pipeline.ledger.rows import ItemRow, JobRow, read_job
 from receipt_pipeline.ledger.schema.jobs import items, jobs
 
 INSERT_BATCH_MAX = 500
@@ -43,6 +44,11 @@ class StoredItem:
     size_bytes: int
     media_type: str
 
+    @classmethod
+    def copied_from(cls, item: ItemRow) -> StoredItem:
+        """Return the stored scan of an item of another job."""
+        return cls(**{name: getattr(item, name) for name in cls.__slots__})
+
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
@@ -52,132 +58,101 @@ class Lineage:
     lineage: str | None = None
 
 
-# Every acceptance asks both, the first one twice: built once.
-_BY_KEY = (
-    select(jobs)
-    .where(jobs.c.tenant == bindparam("of_tenant"))
-    .where(jobs.c.idempotency_key == bindparam("key"))
-)
-_SAME_BYTES = (
-    select(
-        items.c.sha256,
-        items.c.job_id,
-        items.c.ordinal,
-        items.c.item_id,
-        items.c.id_explicit,
-        jobs.c.caller,
-        jobs.c.release_id,
-    )
-    .join(jobs, jobs.c.job_id == items.c.job_id)
-    .where(items.c.tenant == bindparam("of_tenant"))
-    .where(items.c.sha256.in_(bindparam("digests", expanding=True)))
-    .where(jobs.c.lineage != bindparam("own_lineage"))
-    # Nothing of a shadow was sent on: it makes no later request a repetition.
-    .where(sa.cast(jobs.c.warnings, sa.Text).not_like(f"%{ROLLOUT_SHADOW.code}%"))
-    .where(
-        sa.or_(
-            sa.and_(jobs.c.state.in_([JobState.ACCEPTED, JobState.RUNNING]), items.c.item_class.is_(None)),
-            items.c.item_class == ItemClass.CLASSIFIED,
-        )
-    )
-    .order_by(jobs.c.submitted_at, items.c.ordinal)
-)
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """One request on its way to a job.
+
+    Attributes:
+        stored: its items in order, their scans stored.
+        shadow: a legacy system serves the caller: whatever the request demands, no effect leaves.
+    """
+
+    tenant: str
+    caller: str
+    request: JobRequest
+    limits: JobLimits
+    stored: Sequence[StoredItem]
+    family: Lineage = Lineage()
+    shadow: bool = False
 
 
-def find_replay(tx: LedgerTransaction, *, tenant: str, request: JobRequest) -> dict[str, Any] | None:
-    """Return the job that already answers this request, None when the key is new.
+def find_replay(tx: LedgerTransaction, *, tenant: str, request: JobRequest) -> JobRow | None:
+    """Return the job that this request joins, None when the key is new.
 
     Raises:
         KeyConflict: the key names a different request; facts name the fields, never the values.
     """
-    row = tx.row(_BY_KEY, {"of_tenant": tenant, "key": request.idempotency_key})
-    if row is None or row["fingerprint"] == request.fingerprint:
-        return row
-    differing = differing_fields(row["fingerprint_document"], request.fingerprint_document())
-    raise KeyConflict(KEY_CONFLICT, pointer="/idempotency_key", job_id=row["job_id"], differing=differing)
+    row = tx.row(
+        select(jobs).where(jobs.c.tenant == tenant, jobs.c.idempotency_key == request.idempotency_key)
+    )
+    if row is None:
+        return None
+    job = JobRow.from_row(row)
+    if job.fingerprint == request.fingerprint:
+        return job
+    differing = differing_fields(job.fingerprint_document, request.fingerprint_document())
+    raise KeyConflict(KEY_CONFLICT, pointer="/idempotency_key", job_id=job.job_id, differing=differing)
 
 
-def insert_job(
-    tx: LedgerTransaction,
-    *,
-    tenant: str,
-    caller: str,
-    request: JobRequest,
-    limits: JobLimits,
-    stored: Sequence[StoredItem],
-    family: Lineage = Lineage(),
-    shadow: bool = False,
-) -> dict[str, Any]:
+def insert_job(tx: LedgerTransaction, new: NewJob) -> JobRow:
     """Write the accepted job with frozen pins, deadlines and evidence of repetition.
 
     The alias is resolved here, once, inside the caller's transaction. A concurrent winner of the
     same key makes the insert raise IntegrityError; the caller then answers as a replay.
 
-    Args:
-        shadow: an older system serves the caller: whatever the request asks for, no effect leaves.
-
     Raises:
         InputRefused: RELEASE.* or CUTOFF.PASSED.v1.
     """
-    # Two jobs of one tenant that come at once must see each other's bytes.
+    request, limits, tenant = new.request, new.limits, new.tenant
+    # Two jobs of one tenant that arrive together must see each other's bytes.
     tx.serialise(f"accept:{tenant}")
-    release = resolve_release(tx, request.release)
+    pins = Pins.from_document(resolve_release(tx, request.release))
     now = tx.now()
     deadline = limits.queue_deadline(submitted_at=now, cutoff=request.reconciliation_cutoff)
     if deadline <= now:
         raise InputRefused(
             CUTOFF_PASSED, pointer="/reconciliation_cutoff", queue_deadline=deadline.isoformat()
         )
-    pins = Pins(**{name: release[name] for name in Pins.__slots__})
     job_id = new_id(tx, "job")
+    shadow, warnings = new.shadow, _warnings(request, len(new.stored))
     tx.execute(
-        insert(jobs),
-        _job_values(request, limits, release, family)
-        | {"job_id": job_id, "tenant": tenant, "caller": caller, "lineage": family.lineage or job_id}
-        | {"items_requested": len(stored), "submitted_at": now, "queue_deadline": deadline}
-        | {"warnings": _warnings(request, len(stored))}
-        | (_shadowed(request, len(stored)) if shadow else {}),
+        insert(jobs).values(
+            job_id=job_id,
+            tenant=tenant,
+            caller=new.caller,
+            idempotency_key=request.idempotency_key,
+            fingerprint=request.fingerprint,
+            fingerprint_document=request.fingerprint_document(),
+            contract=request.contract,
+            operation_class=request.operation_class,
+            release_as_written=request.release,
+            **pins.as_document(),
+            **dataclasses.asdict(limits),
+            cutoff_at=request.reconciliation_cutoff,
+            queue_deadline=deadline,
+            notification=EffectDemand.NONE if shadow else request.notification,
+            review_tasks=EffectDemand.NONE if shadow else request.review_tasks,
+            warnings=[*warnings, ROLLOUT_SHADOW.code] if shadow else warnings,
+            items_requested=len(new.stored),
+            state=JobState.ACCEPTED,
+            phase=Phase.QUEUED,
+            submitted_at=now,
+            parent_job_id=new.family.parent_job_id,
+            lineage=new.family.lineage or job_id,
+        )
     )
-    evidence = find_earlier(
-        tx, tenant=tenant, caller=caller, pins=pins, stored=stored, lineage=family.lineage
-    )
-    _insert_items(tx, job_id=job_id, tenant=tenant, pins=pins, stored=stored, evidence=evidence)
+    _insert_items(tx, job_id, new, pins)
     append_event(
-        tx, EventKind.ACCEPTED, job_id=job_id, tenant=tenant, release_id=pins.release_id, items=len(stored)
+        tx,
+        EventKind.ACCEPTED,
+        job_id=job_id,
+        tenant=tenant,
+        release_id=pins.release_id,
+        items=len(new.stored),
     )
     row = read_job(tx, job_id)
     assert row is not None
     return row
-
-
-def _job_values(
-    request: JobRequest, limits: JobLimits, release: dict[str, Any], family: Lineage
-) -> dict[str, Any]:
-    pinned = {name: release[name] for name in Pins.__slots__}
-    return pinned | {
-        "idempotency_key": request.idempotency_key,
-        "fingerprint": request.fingerprint,
-        "fingerprint_document": request.fingerprint_document(),
-        "contract": request.contract,
-        "operation_class": request.operation_class,
-        "release_as_written": request.release,
-        "max_queue_age_s": limits.max_queue_age_s,
-        "processing_timeout_s": limits.processing_timeout_s,
-        "result_retention_s": limits.result_retention_s,
-        "max_attempts": limits.max_attempts,
-        "cutoff_margin_s": limits.cutoff_margin_s,
-        "cutoff_at": request.reconciliation_cutoff,
-        "notification": request.notification.value,
-        "review_tasks": request.review_tasks.value,
-        "state": JobState.ACCEPTED,
-        "phase": Phase.QUEUED,
-        "parent_job_id": family.parent_job_id,
-    }
-
-
-def _shadowed(request: JobRequest, count: int) -> dict[str, Any]:
-    codes = [*_warnings(request, count), ROLLOUT_SHADOW.code]
-    return {"notification": EffectDemand.NONE, "review_tasks": EffectDemand.NONE, "warnings": codes}
 
 
 def _warnings(request: JobRequest, count: int) -> list[str]:
@@ -191,58 +166,62 @@ def _warnings(request: JobRequest, count: int) -> list[str]:
     return codes
 
 
-def _insert_items(
-    tx: LedgerTransaction,
-    *,
-    job_id: str,
-    tenant: str,
-    pins: Pins,
-    stored: Sequence[StoredItem],
-    evidence: Sequence[dict[str, Any]],
-) -> None:
+def _insert_items(tx: LedgerTransaction, job_id: str, new: NewJob, pins: Pins) -> None:
+    evidence = find_earlier(tx, new, pins)
     rows = [
-        {
+        dataclasses.asdict(item)
+        | {
             "job_id": job_id,
             "ordinal": ordinal,
-            "item_id": item.item_id,
-            "id_explicit": item.id_explicit,
-            "label": item.label,
-            "sha256": item.sha256,
-            "size_bytes": item.size_bytes,
-            "media_type": item.media_type,
-            "tenant": tenant,
+            "tenant": new.tenant,
             "decision_id": decision_id(job_id=job_id, item_id=item.item_id, pins=pins),
         }
         | evidence[ordinal]
-        for ordinal, item in enumerate(stored)
+        for ordinal, item in enumerate(new.stored)
     ]
     for start in range(0, len(rows), INSERT_BATCH_MAX):
         tx.execute(insert(items), rows[start : start + INSERT_BATCH_MAX])
 
 
-def find_earlier(
-    tx: LedgerTransaction,
-    *,
-    tenant: str,
-    caller: str,
-    pins: Pins,
-    stored: Sequence[StoredItem],
-    lineage: str | None = None,
-) -> list[dict[str, Any]]:
+def find_earlier(tx: LedgerTransaction, new: NewJob, pins: Pins) -> list[dict[str, Any]]:
     """Return per item the frozen evidence of repetition: the earlier item with the same bytes.
 
     An earlier item counts when its job is open or it was classified, and its job is of another
-    lineage. One that could answer for this item (same caller, explicit id, pins) is preferred and
+    lineage. One whose decision this item could keep (same caller, explicit id, pins) is preferred and
     marked `earlier_alike`.
     """
     candidates: dict[str, list[dict[str, Any]]] = {}
-    digests = sorted({item.sha256 for item in stored})
+    digests = sorted({item.sha256 for item in new.stored})
     for start in range(0, len(digests), INSERT_BATCH_MAX):
         batch = digests[start : start + INSERT_BATCH_MAX]
-        asked = {"of_tenant": tenant, "digests": batch, "own_lineage": lineage or ""}
-        for row in tx.rows(_SAME_BYTES, asked):
+        for row in tx.rows(_same_bytes(new, batch)):
             candidates.setdefault(row["sha256"], []).append(row)
-    return [_evidence(item, candidates.get(item.sha256, []), caller, pins) for item in stored]
+    return [_evidence(item, candidates.get(item.sha256, []), new.caller, pins) for item in new.stored]
+
+
+def _same_bytes(new: NewJob, digests: Sequence[str]) -> sa.Select[Any]:
+    is_open = jobs.c.state.in_([JobState.ACCEPTED, JobState.RUNNING]) & items.c.item_class.is_(None)
+    return (
+        select(
+            items.c.sha256,
+            items.c.job_id,
+            items.c.ordinal,
+            items.c.item_id,
+            items.c.id_explicit,
+            jobs.c.caller,
+            jobs.c.release_id,
+        )
+        .join(jobs, jobs.c.job_id == items.c.job_id)
+        .where(
+            items.c.tenant == new.tenant,
+            items.c.sha256.in_(digests),
+            jobs.c.lineage != (new.family.lineage or ""),
+            # Nothing of a shadow was sent on: it makes no later request a repetition.
+            sa.cast(jobs.c.warnings, sa.Text).not_like(f"%{ROLLOUT_SHADOW.code}%"),
+            sa.or_(is_open, items.c.item_class == ItemClass.CLASSIFIED),
+        )
+        .order_by(jobs.c.submitted_at, items.c.ordinal)
+    )
 
 
 def _evidence(item: StoredItem, candidates: list[dict[str, Any]], caller: str, pins: Pins) -> dict[str, Any]:
@@ -265,12 +244,12 @@ def _evidence(item: StoredItem, candidates: list[dict[str, Any]], caller: str, p
     }
 
 
-def record_replay(tx: LedgerTransaction, job: dict[str, Any], *, door: str) -> None:
+def record_replay(tx: LedgerTransaction, job: JobRow, *, door: str) -> None:
     """Journal that an identical request joined this job."""
-    append_event(tx, EventKind.REPLAYED, job_id=job["job_id"], tenant=job["tenant"], door=door)
+    append_event(tx, EventKind.REPLAYED, job_id=job.job_id, tenant=job.tenant, door=door)
 
 
-def queue_age_s(job: dict[str, Any], *, at: dt.datetime) -> float:
+def queue_age_s(job: JobRow, *, at: dt.datetime) -> float:
     """Return seconds from submission to the first claim, the terminal record, or `at`."""
-    end = job["claimed_at"] or job["terminal_at"] or at
-    return max(0.0, float((end - job["submitted_at"]).total_seconds()))
+    end = job.claimed_at or job.terminal_at or at
+    return max(0.0, (end - job.submitted_at).total_seconds())

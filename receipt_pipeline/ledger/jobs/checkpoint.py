@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import select, update
 
 from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.errors import LeaseLost
@@ -21,49 +21,15 @@ from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import attempts, items, jobs, refused_writes
 
-# What every item costs at least once is built once.
-_OWN_JOB = (
-    update(jobs)
-    .where(jobs.c.job_id == bindparam("of_job"))
-    .where(jobs.c.state == JobState.RUNNING)
-    .where(jobs.c.lease_epoch == bindparam("of_epoch"))
-)
-
-
-_ATTEMPT = (
-    update(attempts)
-    .where(attempts.c.job_id == bindparam("of_job"))
-    .where(attempts.c.lease_epoch == bindparam("of_epoch"))
-)
-
-
-_COUNT_INVOCATIONS = _ATTEMPT.values(invocations=attempts.c.invocations + bindparam("more"))
-
-
-_UNFINISHED = (
-    update(items)
-    .where(items.c.job_id == bindparam("of_job"))
-    .where(items.c.ordinal == bindparam("of_ordinal"))
-    .where(items.c.item_class.is_(None))
-)
-
-
-_FINISH = _UNFINISHED.values(invocations=items.c.invocations + bindparam("more"))
-
-
-_OTHER_OUTCOME = (
-    select(refused_writes.c.digest)
-    .where(refused_writes.c.job_id == bindparam("of_job"))
-    .where(refused_writes.c.ordinal == bindparam("of_ordinal"))
-    .where(refused_writes.c.digest.is_not(None))
-    .where(refused_writes.c.digest != bindparam("known"))
-)
-
 
 @dataclass(frozen=True, slots=True)
 class FinishedItem:
-    """One finished item: its outcome, how many model invocations it cost (0 or 1), and, for an
-    unchanged item, the earlier decision that it keeps."""
+    """One finished item.
+
+    Attributes:
+        invocations: model invocations that it cost, 0 or 1.
+        kept_decision_id: the earlier decision that an unchanged item keeps.
+    """
 
     ordinal: int
     outcome: ItemOutcome
@@ -73,7 +39,7 @@ class FinishedItem:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What holds after an item boundary: go on with the next item, close for a cause, or stand down."""
+    """What follows a checkpoint: the next item is begun, a limit closes the job, or the job is held."""
 
     begun: bool
     limit_reached: CloseCause | None = None
@@ -90,33 +56,41 @@ def write_checkpoint(
 ) -> Checkpoint:
     """Commit the finished item, mark the next as begun, renew the lease.
 
-    A limit that was reached meanwhile keeps the next item from beginning. A refused write of a
-    lost attempt that carries another digest for the finished item holds the job (D2).
+    A limit that was reached meanwhile keeps the next item from beginning. A rejected write of a lost
+    attempt with another digest for the finished item holds the job.
 
     Raises:
-        LeaseLost: a later epoch holds the job; the caller rolls back and records the refusal.
+        LeaseLost: a later epoch holds the job; the caller rolls back and records the rejected write.
     """
     job = read_job(tx, token.job_id, lock=True)
     now = tx.now()
-    values: dict[str, Any] = {"lease_expires_at": now + dt.timedelta(seconds=limits.work.lease_ttl_s)}
-    if finished is not None:
-        values |= {"checkpoint": finished.ordinal + 1, "checkpoint_at": now}
-    written = tx.execute(_OWN_JOB, {"of_job": token.job_id, "of_epoch": token.lease_epoch} | values)
-    if job is None or written.rowcount == 0:
+    progress = {} if finished is None else {"checkpoint": finished.ordinal + 1, "checkpoint_at": now}
+    renewed = tx.execute(
+        update(jobs)
+        .where(
+            jobs.c.job_id == token.job_id,
+            jobs.c.state == JobState.RUNNING,
+            jobs.c.lease_epoch == token.lease_epoch,
+        )
+        .values(lease_expires_at=now + dt.timedelta(seconds=limits.work.lease_ttl_s), **progress)
+    )
+    if job is None or renewed.rowcount == 0:
         raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
     if finished is not None:
         _write_outcome(tx, token, finished, now)
-        subject = f"item:{finished.ordinal}"
-        if _diverges(tx, token.job_id, finished) and hold_divergent(
-            tx, job_id=token.job_id, subject=subject, limits=limits
+        if _has_other_output(tx, token.job_id, finished) and hold_divergent(
+            tx, job_id=token.job_id, subject=f"item:{finished.ordinal}", limits=limits
         ):
             return Checkpoint(begun=False, held=True)
     cause = limit_reached(job, now)
-    if cause is not None:
+    if cause is not None or next_ordinal is None:
         return Checkpoint(begun=False, limit_reached=cause)
-    if next_ordinal is None:
-        return Checkpoint(begun=False)
-    _mark_begun(tx, token, next_ordinal, now)
+    begun = tx.execute(
+        update(items)
+        .where(items.c.job_id == token.job_id, items.c.ordinal == next_ordinal, items.c.item_class.is_(None))
+        .values(begun_epoch=token.lease_epoch, begun_at=now)
+    )
+    assert begun.rowcount == 1, (token, next_ordinal)
     return Checkpoint(begun=True)
 
 
@@ -124,36 +98,35 @@ def _write_outcome(
     tx: LedgerTransaction, token: FencingToken, finished: FinishedItem, now: dt.datetime
 ) -> None:
     outcome = finished.outcome
-    values: dict[str, Any] = {
-        "item_class": outcome.item_class,
-        "decision": outcome.decision,
-        "risk_ppm": outcome.risk_ppm,
-        "fields": dict(outcome.fields),
-        "reasons": list(outcome.reasons),
-        "evidence": dict(outcome.evidence),
-        "reason_code": outcome.reason_code,
-        "outcome_digest": outcome.outcome_digest,
-        "written_epoch": token.lease_epoch,
-        "finished_at": now,
-        "more": finished.invocations,
-    }
-    if finished.kept_decision_id is not None:
-        values["decision_id"] = finished.kept_decision_id
-    of_item = {"of_job": token.job_id, "of_ordinal": finished.ordinal}
-    written = tx.execute(_FINISH, values | of_item)
-    if (
-        written.rowcount == 0
-    ):  # Our own commit, replayed after a lost answer: same outcome or a broken promise.
-        kept = tx.scalar(
-            select(items.c.outcome_digest)
-            .where(items.c.job_id == token.job_id)
-            .where(items.c.ordinal == finished.ordinal)
+    kept = {} if finished.kept_decision_id is None else {"decision_id": finished.kept_decision_id}
+    is_item = (items.c.job_id == token.job_id) & (items.c.ordinal == finished.ordinal)
+    written = tx.execute(
+        update(items)
+        .where(is_item, items.c.item_class.is_(None))
+        .values(
+            item_class=outcome.item_class,
+            decision=outcome.decision,
+            risk_ppm=outcome.risk_ppm,
+            fields=dict(outcome.fields),
+            reasons=list(outcome.reasons),
+            evidence=dict(outcome.evidence),
+            reason_code=outcome.reason_code,
+            outcome_digest=outcome.outcome_digest,
+            written_epoch=token.lease_epoch,
+            finished_at=now,
+            invocations=items.c.invocations + finished.invocations,
+            **kept,
         )
-        assert kept == outcome.outcome_digest, (token, finished.ordinal)
+    )
+    if written.rowcount == 0:
+        # Our own commit, replayed after a lost answer: the same outcome, or a broken promise.
+        known = tx.scalar(select(items.c.outcome_digest).where(is_item))
+        assert known == outcome.outcome_digest, (token, finished.ordinal)
         return
     tx.execute(
-        _COUNT_INVOCATIONS,
-        {"of_job": token.job_id, "of_epoch": token.lease_epoch, "more": finished.invocations},
+        update(attempts)
+        .where(attempts.c.job_id == token.job_id, attempts.c.lease_epoch == token.lease_epoch)
+        .values(invocations=attempts.c.invocations + finished.invocations)
     )
     append_event(
         tx,
@@ -167,18 +140,21 @@ def _write_outcome(
     )
 
 
-def _mark_begun(tx: LedgerTransaction, token: FencingToken, ordinal: int, now: dt.datetime) -> None:
-    begun = {"begun_epoch": token.lease_epoch, "begun_at": now}
-    written = tx.execute(_UNFINISHED, {"of_job": token.job_id, "of_ordinal": ordinal} | begun)
-    assert written.rowcount == 1, (token, ordinal)
-
-
-def _diverges(tx: LedgerTransaction, job_id: str, finished: FinishedItem) -> bool:
-    """Tell whether a lost attempt tried to write another outcome for this item."""
-    of_item = {"of_job": job_id, "of_ordinal": finished.ordinal}
-    return tx.row(_OTHER_OUTCOME, of_item | {"known": finished.outcome.outcome_digest}) is not None
+def _has_other_output(tx: LedgerTransaction, job_id: str, finished: FinishedItem) -> bool:
+    """Return whether a lost attempt tried to write another outcome for this item."""
+    other = select(refused_writes.c.refusal_id).where(
+        refused_writes.c.job_id == job_id,
+        refused_writes.c.ordinal == finished.ordinal,
+        refused_writes.c.digest.is_not(None),
+        refused_writes.c.digest != finished.outcome.outcome_digest,
+    )
+    return tx.scalar(other.limit(1)) is not None
 
 
 def record_attempt_facts(tx: LedgerTransaction, token: FencingToken, facts: dict[str, Any]) -> None:
     """Keep CPU, thread and timing facts on the attempt, never in result bytes or pins."""
-    tx.execute(_ATTEMPT, {"of_job": token.job_id, "of_epoch": token.lease_epoch, "facts": facts})
+    tx.execute(
+        update(attempts)
+        .where(attempts.c.job_id == token.job_id, attempts.c.lease_epoch == token.lease_epoch)
+        .values(facts=facts)
+    )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, func, insert, select, update
 
 from receipt_pipeline.core.attempts import AttemptOutcome, FailureClass, FencingToken
 from receipt_pipeline.core.effects import EffectKind, EffectState
@@ -21,7 +22,7 @@ from receipt_pipeline.core.reasons import (
 )
 from receipt_pipeline.ledger.effects.objects import add_tombstone, rejected_output_key
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.investigations import OPEN as QUESTION_OPEN
+from receipt_pipeline.ledger.investigations import OPEN as INVESTIGATION_OPEN
 from receipt_pipeline.ledger.investigations import (
     InvestigationKind,
     InvestigationRequest,
@@ -30,54 +31,79 @@ from receipt_pipeline.ledger.investigations import (
 )
 from receipt_pipeline.ledger.jobs.failures import close_for_identity
 from receipt_pipeline.ledger.jobs.finalize import (
+    AttemptEnd,
     VerifiedResult,
     close_attempt,
     commit_result,
     finish_job_if_done,
 )
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
-from receipt_pipeline.ledger.rows import read_job
+from receipt_pipeline.ledger.rows import JobRow, read_job
 from receipt_pipeline.ledger.schema.effects import effects, investigations, quarantine, review_tasks
 from receipt_pipeline.ledger.schema.jobs import items, jobs, refused_writes
 
 OPEN = "open"
+RESOLVED = "resolved"
+WITHDRAW = "withdraw"
+RESULT = "result"
 
 
-_ALL_OPEN = select(quarantine).where(quarantine.c.state == OPEN).order_by(quarantine.c.opened_at)
-
-
-_OPEN_OF_JOB = _ALL_OPEN.where(quarantine.c.job_id == bindparam("of_job"))
+def record_rejected_write(
+    tx: LedgerTransaction,
+    token: FencingToken,
+    *,
+    write_kind: str,
+    ordinal: int | None = None,
+    digest: str | None = None,
+) -> None:
+    """Keep the evidence of a stale worker's write: what it was, and the digest of its output."""
+    job = read_job(tx, token.job_id)
+    assert job is not None
+    tx.execute(
+        insert(refused_writes).values(
+            job_id=token.job_id,
+            lease_epoch=token.lease_epoch,
+            current_epoch=job.lease_epoch,
+            write_kind=write_kind,
+            ordinal=ordinal,
+            digest=digest,
+            refused_at=tx.now(),
+        )
+    )
+    append_event(
+        tx,
+        EventKind.WRITE_REFUSED,
+        job_id=token.job_id,
+        lease_epoch=token.lease_epoch,
+        write_kind=write_kind,
+        ordinal=ordinal,
+        digest=digest,
+    )
 
 
 def competing_digests(tx: LedgerTransaction, *, job_id: str, subject: str) -> list[dict[str, Any]]:
     """Return every digest known for a subject (`item:<ordinal>` or `result`), and who wrote it."""
-    known: list[dict[str, Any]] = []
-    job = read_job(tx, job_id)
-    assert job is not None
-    query = select(refused_writes).where(refused_writes.c.job_id == job_id)
-    if subject.startswith("item:"):
-        ordinal = int(subject.removeprefix("item:"))
-        row = tx.row(select(items).where(items.c.job_id == job_id).where(items.c.ordinal == ordinal))
-        if row is not None and row["outcome_digest"]:
-            known.append(
-                {"digest": row["outcome_digest"], "source": "ledger", "lease_epoch": row["written_epoch"]}
-            )
-        query = query.where(refused_writes.c.ordinal == ordinal)
+    digest: ColumnElement[Any]
+    if subject == RESULT:
+        digest, epoch, is_row = jobs.c.result_digest, jobs.c.lease_epoch, jobs.c.job_id == job_id
+        is_subject: ColumnElement[bool] = refused_writes.c.ordinal.is_(None)
     else:
-        if job["result_digest"]:
-            known.append(
-                {"digest": job["result_digest"], "source": "ledger", "lease_epoch": job["lease_epoch"]}
-            )
-        query = query.where(refused_writes.c.ordinal.is_(None))
-    for row in tx.rows(
-        query.where(refused_writes.c.digest.is_not(None)).order_by(refused_writes.c.refusal_id)
-    ):
-        known.append(_refused(row))
-    return known
+        ordinal = int(subject.removeprefix("item:"))
+        digest, epoch = items.c.outcome_digest, items.c.written_epoch
+        is_row = (items.c.job_id == job_id) & (items.c.ordinal == ordinal)
+        is_subject = refused_writes.c.ordinal == ordinal
+    known = select(digest.label("digest"), epoch.label("lease_epoch")).where(is_row, digest.is_not(None))
+    rejected = (
+        select(refused_writes)
+        .where(refused_writes.c.job_id == job_id, is_subject, refused_writes.c.digest.is_not(None))
+        .order_by(refused_writes.c.refusal_id)
+    )
+    committed = [row | {"source": "ledger"} for row in tx.rows(known)]
+    return committed + [_rejected_digest(row) for row in tx.rows(rejected)]
 
 
-def _refused(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the digest of a refused write and, for an item's outcome, where the worker kept it."""
+def _rejected_digest(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the digest of a rejected write and, for an item's outcome, where the worker kept it."""
     entry = {
         "digest": row["digest"],
         "source": f"refused {row['write_kind']}",
@@ -100,31 +126,54 @@ def hold_divergent(
     """Quarantine a subject whose digests differ; returns the quarantine id, None when known already.
 
     Before the terminal record the job leaves its worker and stays `running/quarantined`; after it
-    state and class stay, the result is not served, and tasks of the job are marked disputed. What
-    was decided on before is asked again only when a digest turns up that nobody had seen.
+    state and class stay, the result is not served, and tasks of the job are marked disputed. A resolved
+    quarantine opens again only when a digest appears that it does not name.
     """
     job = read_job(tx, job_id, lock=True)
     assert job is not None
-    known = tx.row(
-        select(quarantine).where(quarantine.c.job_id == job_id).where(quarantine.c.subject == subject)
-    )
+    known = tx.row(select(quarantine).where(quarantine.c.job_id == job_id, quarantine.c.subject == subject))
     seen = list(known["digests"]) if known else []
     found = competing_digests(tx, job_id=job_id, subject=subject) + list(further or [])
     digests = seen + [entry for entry in found if entry not in seen]
     if known is not None and {entry["digest"] for entry in digests} == {entry["digest"] for entry in seen}:
         return None
+    quarantine_id: str | None = None
     if known is not None and known["state"] == OPEN:
-        _keep_row(tx, known, digests=digests)
-        _tell_quarantined(tx, job, subject=subject, digests=digests)
-        return None
-    before_terminal = job["state"] not in TERMINAL_STATES
+        named = quarantine.c.quarantine_id == known["quarantine_id"]
+        tx.execute(update(quarantine).where(named).values(digests=digests))
+    else:
+        quarantine_id = _open_quarantine(tx, job, subject, digests, known, limits=limits)
+        if job.state not in TERMINAL_STATES:
+            _leave_worker(tx, job)
+        tx.execute(update(review_tasks).where(review_tasks.c.job_id == job_id).values(disputed=True))
+    append_event(
+        tx,
+        EventKind.QUARANTINED,
+        job_id=job_id,
+        tenant=job.tenant,
+        subject=subject,
+        digests=[entry["digest"] for entry in digests],
+    )
+    return quarantine_id
+
+
+def _open_quarantine(
+    tx: LedgerTransaction,
+    job: JobRow,
+    subject: str,
+    digests: list[dict[str, Any]],
+    known: dict[str, Any] | None,
+    *,
+    limits: Limits,
+) -> str:
+    """Open the quarantine and its investigation, or open them again; returns the quarantine's id."""
     investigation_id = open_investigation(
         tx,
         InvestigationRequest(
             InvestigationKind.DIVERGENT_OUTPUT,
-            subject=f"{job_id}:{subject}",
+            subject=f"{job.job_id}:{subject}",
             reopened_as=str(len(digests)),
-            job_id=job_id,
+            job_id=job.job_id,
             reason=RESULT_QUARANTINED,
             suspected_effect="two different outputs exist for one decision; none of them is served",
             allowed_repair="compare the outputs, then record keep <digest> or withdraw",
@@ -132,91 +181,54 @@ def hold_divergent(
         ),
         limits=limits,
     )
-    quarantine_id = _keep_row(
-        tx,
-        known,
-        job_id=job_id,
-        subject=subject,
-        digests=digests,
-        state=OPEN,
-        resolved_at=None,
-        before_terminal=before_terminal,
-        investigation_id=investigation_id,
-        opened_at=tx.now(),
+    values = {
+        "digests": digests,
+        "state": OPEN,
+        "resolved_at": None,
+        "before_terminal": job.state not in TERMINAL_STATES,
+        "investigation_id": investigation_id,
+        "opened_at": tx.now(),
+    }
+    if known is not None:
+        named = quarantine.c.quarantine_id == known["quarantine_id"]
+        tx.execute(update(quarantine).where(named).values(**values))
+        return str(known["quarantine_id"])
+    quarantine_id = new_id(tx, "qua")
+    tx.execute(
+        insert(quarantine).values(quarantine_id=quarantine_id, job_id=job.job_id, subject=subject, **values)
     )
-    if before_terminal:
-        _leave_worker(tx, job)
-    _dispute(tx, job, subject=subject, digests=digests)
     return quarantine_id
 
 
-def _dispute(
-    tx: LedgerTransaction, job: dict[str, Any], *, subject: str, digests: list[dict[str, Any]]
-) -> None:
-    """Mark the job's tasks as disputed and journal the quarantine."""
-    tx.execute(update(review_tasks).where(review_tasks.c.job_id == job["job_id"]).values(disputed=True))
-    _tell_quarantined(tx, job, subject=subject, digests=digests)
-
-
-def _tell_quarantined(
-    tx: LedgerTransaction, job: dict[str, Any], *, subject: str, digests: list[dict[str, Any]]
-) -> None:
-    append_event(
-        tx,
-        EventKind.QUARANTINED,
-        job_id=job["job_id"],
-        tenant=job["tenant"],
-        subject=subject,
-        digests=[entry["digest"] for entry in digests],
-    )
-
-
-def _keep_row(tx: LedgerTransaction, known: dict[str, Any] | None, **values: Any) -> str:
-    if known is None:
-        quarantine_id = new_id(tx, "qua")
-        tx.execute(insert(quarantine).values(quarantine_id=quarantine_id, **values))
-        return quarantine_id
-    quarantine_id = str(known["quarantine_id"])
-    tx.execute(update(quarantine).where(quarantine.c.quarantine_id == quarantine_id).values(**values))
-    return quarantine_id
-
-
-def _leave_worker(tx: LedgerTransaction, job: dict[str, Any]) -> None:
+def _leave_worker(tx: LedgerTransaction, job: JobRow) -> None:
     tx.execute(
         update(jobs)
-        .where(jobs.c.job_id == job["job_id"])
-        .where(jobs.c.state == JobState.RUNNING)
+        .where(jobs.c.job_id == job.job_id, jobs.c.state == JobState.RUNNING)  # edge (RUNNING, HOLD)
         .values(
             phase=Phase.QUARANTINED,
+            retry_at=None,
+            wave_id=None,
             lease_epoch=jobs.c.lease_epoch + 1,
             lease_owner=None,
             lease_expires_at=None,
-            retry_at=None,
-            wave_id=None,
         )
     )
-    close_attempt(
-        tx,
-        job["job_id"],
-        lease_epoch=job["lease_epoch"],
-        outcome=AttemptOutcome.QUARANTINED,
-        failure_class=FailureClass.DIVERGENT.value,
-        reason_code=RESULT_QUARANTINED.code,
-    )
+    end = AttemptEnd(AttemptOutcome.QUARANTINED, FailureClass.DIVERGENT, RESULT_QUARANTINED.code)
+    close_attempt(tx, job.token, end)
 
 
 def open_quarantines(tx: LedgerTransaction, job_id: str | None = None) -> list[dict[str, Any]]:
     """Return open quarantine rows, of one job or of all."""
-    return tx.rows(_OPEN_OF_JOB, {"of_job": job_id}) if job_id else tx.rows(_ALL_OPEN)
+    query = select(quarantine).where(quarantine.c.state == OPEN).order_by(quarantine.c.opened_at)
+    return tx.rows(query if job_id is None else query.where(quarantine.c.job_id == job_id))
 
 
-RESOLVED = "resolved"
+@dataclass(frozen=True, slots=True)
+class DecisionNote:
+    """Who decided about divergent outputs, and what that person found."""
 
-
-WITHDRAW = "withdraw"
-
-
-RESULT = "result"
+    actor: str
+    text: str = ""
 
 
 def keep_output(
@@ -224,12 +236,11 @@ def keep_output(
     *,
     job_id: str,
     digest: str,
-    actor: str,
+    note: DecisionNote,
     limits: Limits,
     verified: VerifiedResult | None = None,
-    note: str = "",
 ) -> None:
-    """Record `keep <digest>`: after the terminal record the result is served again, before it work goes on.
+    """Record `keep <digest>`: after the terminal record the result is served again, before it work continues.
 
     What may be kept is what the ledger committed: an item's outcome, a closed job's result. Before the
     terminal record a result may be kept too when the caller verified its object against the items; the
@@ -237,36 +248,37 @@ def keep_output(
 
     Args:
         verified: the stored object with this digest whose items are those of the ledger, else None.
-        note: what the person found, kept with the decision.
     Raises:
         InputRefused: QUARANTINE.DIGEST_UNKNOWN.v1. NotAllowed: QUARANTINE.OUTPUT_NOT_HELD.v1 when only
             the digest is known; STATE.REFUSES.v1 when nothing is in quarantine, or items wait first.
     """
     resolution = f"keep {digest}"
-    job, waiting = _in_question(tx, job_id, resolution=resolution)
-    if job is None:
+    waiting = _undecided(tx, job_id, resolution=resolution)
+    if not waiting:
         return
+    job = read_job(tx, job_id)
+    assert job is not None
     chosen = [row for row in waiting if digest in {entry["digest"] for entry in row["digests"]}]
     if not chosen:
         raise InputRefused(QUARANTINE_DIGEST_UNKNOWN, job_id=job_id, digest=digest)
-    closed = job["state"] in TERMINAL_STATES
+    closed = job.state in TERMINAL_STATES
     for row in chosen:
         if not closed and row["subject"] == RESULT and len(waiting) > 1:
             raise NotAllowed(STATE_REFUSES, job_id=job_id, detail="decide about the items first")
         if _committed_digest(tx, job, row["subject"], verified) != digest:
             raise NotAllowed(QUARANTINE_NOT_HELD, job_id=job_id, subject=row["subject"], digest=digest)
-    _close_rows(tx, chosen, resolution=resolution, actor=actor, note=note)
+    _close_rows(tx, chosen, resolution=resolution, note=note)
     if len(chosen) < len(waiting):
         return
     if closed:
         tx.execute(update(review_tasks).where(review_tasks.c.job_id == job_id).values(disputed=False))
+    elif chosen[0]["subject"] == RESULT and verified is not None:
+        commit_result(tx, job.token, verified, limits=limits)
     else:
-        _go_on(tx, job, verified=verified if chosen[0]["subject"] == RESULT else None, limits=limits)
+        _resume(tx, job)
 
 
-def withdraw_output(
-    tx: LedgerTransaction, *, job_id: str, actor: str, limits: Limits, note: str = ""
-) -> None:
+def withdraw_output(tx: LedgerTransaction, *, job_id: str, note: DecisionNote, limits: Limits) -> None:
     """Record `withdraw`: an open job closes as `failed/identity_failed`, a closed one serves no result.
 
     State and class of a closed job stay. Tasks stay disputed and those not made yet are never made.
@@ -275,43 +287,41 @@ def withdraw_output(
     Raises:
         NotAllowed: STATE.REFUSES.v1 when nothing of the job is in quarantine.
     """
-    job, waiting = _in_question(tx, job_id, resolution=WITHDRAW)
-    if job is None:
+    waiting = _undecided(tx, job_id, resolution=WITHDRAW)
+    if not waiting:
         return
-    _close_rows(tx, waiting, resolution=WITHDRAW, actor=actor, note=note)
-    _abandon(tx, job_id, kinds=(EffectKind.REVIEW_TASKS,), states=(*_UNDECIDED, EffectState.FAILED))
-    if job["state"] in TERMINAL_STATES:
+    _close_rows(tx, waiting, resolution=WITHDRAW, note=note)
+    undecided = (EffectState.INTENDED, EffectState.UNKNOWN)
+    _abandon(tx, job_id, EffectKind.REVIEW_TASKS, (*undecided, EffectState.FAILED))
+    job = read_job(tx, job_id)
+    if job is not None and job.state in TERMINAL_STATES:
         finish_job_if_done(tx, job_id)
         return
-    _abandon(tx, job_id, kinds=(EffectKind.RESULT_OBJECT,), states=_UNDECIDED)
+    _abandon(tx, job_id, EffectKind.RESULT_OBJECT, undecided)
     closed = close_for_identity(tx, job_id, reason=RESULT_WITHDRAWN, limits=limits)
     assert closed, "a quarantined job has no owner, and its row is locked"
 
 
-_UNDECIDED = (EffectState.INTENDED, EffectState.UNKNOWN)
-
-
-def _in_question(
-    tx: LedgerTransaction, job_id: str, *, resolution: str
-) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """Return the locked job and its open quarantines; no job when this decision is recorded already."""
+def _undecided(tx: LedgerTransaction, job_id: str, *, resolution: str) -> list[dict[str, Any]]:
+    """Lock the job and return its open quarantines; none when this decision is recorded already."""
     job = read_job(tx, job_id, lock=True)
     waiting = open_quarantines(tx, job_id)
     decided = tx.row(
-        select(quarantine.c.quarantine_id)
-        .where(quarantine.c.job_id == job_id)
-        .where(quarantine.c.state == RESOLVED)
-        .where(quarantine.c.resolution == resolution)
+        select(quarantine.c.quarantine_id).where(
+            quarantine.c.job_id == job_id,
+            quarantine.c.state == RESOLVED,
+            quarantine.c.resolution == resolution,
+        )
     )
     if decided is not None and not _still_applies(waiting, resolution):
-        return None, []
+        return []
     if job is None or not waiting:
         raise NotAllowed(STATE_REFUSES, job_id=job_id)
-    return job, waiting
+    return waiting
 
 
 def _still_applies(waiting: Iterable[dict[str, Any]], resolution: str) -> bool:
-    """Tell whether an open quarantine could take the same decision once more, for another subject."""
+    """Return whether the same decision is possible once more, for another subject."""
     digest = resolution.removeprefix("keep ")
     return any(
         resolution == WITHDRAW or digest in {entry["digest"] for entry in row["digests"]} for row in waiting
@@ -319,30 +329,26 @@ def _still_applies(waiting: Iterable[dict[str, Any]], resolution: str) -> bool:
 
 
 def _committed_digest(
-    tx: LedgerTransaction, job: dict[str, Any], subject: str, verified: VerifiedResult | None
+    tx: LedgerTransaction, job: JobRow, subject: str, verified: VerifiedResult | None
 ) -> str | None:
     if subject == RESULT:
-        if job["state"] not in TERMINAL_STATES:
-            return verified.digest if verified else None
-        found = job["result_digest"]
-    else:
-        ordinal = int(subject.removeprefix("item:"))
-        found = tx.scalar(
-            select(items.c.outcome_digest)
-            .where(items.c.job_id == job["job_id"])
-            .where(items.c.ordinal == ordinal)
-        )
+        if job.state in TERMINAL_STATES:
+            return job.result_digest
+        return verified.digest if verified else None
+    ordinal = int(subject.removeprefix("item:"))
+    found = tx.scalar(
+        select(items.c.outcome_digest).where(items.c.job_id == job.job_id, items.c.ordinal == ordinal)
+    )
     return None if found is None else str(found)
 
 
 def _close_rows(
-    tx: LedgerTransaction, rows: list[dict[str, Any]], *, resolution: str, actor: str, note: str
+    tx: LedgerTransaction, rows: list[dict[str, Any]], *, resolution: str, note: DecisionNote
 ) -> None:
     for row in rows:
         tx.execute(
             update(quarantine)
-            .where(quarantine.c.quarantine_id == row["quarantine_id"])
-            .where(quarantine.c.state == OPEN)
+            .where(quarantine.c.quarantine_id == row["quarantine_id"], quarantine.c.state == OPEN)
             .values(state=RESOLVED, resolution=resolution, resolved_at=tx.now())
         )
         append_event(
@@ -351,57 +357,49 @@ def _close_rows(
             job_id=row["job_id"],
             subject=row["subject"],
             resolution=resolution,
-            by=actor,
+            by=note.actor,
         )
-        # A person may have closed the question by itself before; its answer stands.
-        asked = tx.scalar(
+        # A person may have resolved the investigation before; that decision stays.
+        state = tx.scalar(
             select(investigations.c.state).where(investigations.c.investigation_id == row["investigation_id"])
         )
-        if asked == QUESTION_OPEN:
-            answer = f"{resolution}: {note}" if note else resolution
-            resolve_investigation(tx, row["investigation_id"], resolution=answer, actor=actor)
+        if state == INVESTIGATION_OPEN:
+            text = f"{resolution}: {note.text}" if note.text else resolution
+            resolve_investigation(tx, row["investigation_id"], resolution=text, actor=note.actor)
 
 
-def _go_on(
-    tx: LedgerTransaction, job: dict[str, Any], *, verified: VerifiedResult | None, limits: Limits
-) -> None:
-    """Close on the kept object, or give the job back: to work while items are open, else to closing."""
-    job_id = job["job_id"]
-    if verified is not None:
-        commit_result(tx, FencingToken(job_id, job["lease_epoch"]), verified, limits=limits)
-        return
+def _resume(tx: LedgerTransaction, job: JobRow) -> None:
+    """Queue the job again: for work while items are open, else for a closing attempt."""
     unfinished = tx.scalar(
         select(func.count())
         .select_from(items)
-        .where(items.c.job_id == job_id)
-        .where(items.c.item_class.is_(None))
+        .where(items.c.job_id == job.job_id, items.c.item_class.is_(None))
     )
-    closing = not unfinished or job["close_cause"] is not None
+    closing = not unfinished or job.close_cause is not None
     phase = Phase.CLOSING if closing else Phase.QUEUED
-    cause = job["close_cause"] or (CloseCause.FINISHED if closing else None)
     tx.execute(
         update(jobs)
-        .where(jobs.c.job_id == job_id)
-        .where(jobs.c.phase == Phase.QUARANTINED)
-        .values(phase=phase, close_cause=cause, retry_at=None, wave_id=None)
+        .where(jobs.c.job_id == job.job_id, jobs.c.phase == Phase.QUARANTINED)
+        .values(
+            phase=phase,
+            close_cause=job.close_cause or (CloseCause.FINISHED if closing else None),
+            retry_at=None,
+            wave_id=None,
+        )
     )
-    append_event(tx, EventKind.PHASE_CHANGED, job_id=job_id, phase=phase.value)
+    append_event(tx, EventKind.PHASE_CHANGED, job_id=job.job_id, phase=phase.value)
 
 
-def _abandon(
-    tx: LedgerTransaction, job_id: str, *, kinds: tuple[EffectKind, ...], states: tuple[EffectState, ...]
-) -> None:
+def _abandon(tx: LedgerTransaction, job_id: str, kind: EffectKind, states: tuple[EffectState, ...]) -> None:
     tx.execute(
         update(effects)
-        .where(effects.c.job_id == job_id)
-        .where(effects.c.kind.in_(kinds))
-        .where(effects.c.state.in_(states))
+        .where(effects.c.job_id == job_id, effects.c.kind == kind, effects.c.state.in_(states))
         .values(state=EffectState.ABANDONED, reason_code=RESULT_WITHDRAWN.code, updated_at=tx.now())
     )
 
 
 def withdraw_result(tx: LedgerTransaction, *, job_id: str, actor: str) -> None:
-    """Record that the result of a succeeded job is given up; whatever lies under its key stays there.
+    """Record that the result of a succeeded job is withdrawn; an object under its key stays there.
 
     State and class stay. Tasks that were made are disputed, those that were not are never made.
 
@@ -409,62 +407,28 @@ def withdraw_result(tx: LedgerTransaction, *, job_id: str, actor: str) -> None:
         NotAllowed: STATE.REFUSES.v1 when the job has not succeeded.
     """
     job = read_job(tx, job_id, lock=True)
-    if job is None or job["state"] != JobState.SUCCEEDED:
+    if job is None or job.state is not JobState.SUCCEEDED or job.result_key is None:
         raise NotAllowed(STATE_REFUSES, job_id=job_id)
     add_tombstone(
         tx,
-        object_key=job["result_key"],
+        object_key=job.result_key,
         job_id=job_id,
         reason=RESULT_WITHDRAWN.code,
-        digest=job["result_digest"],
+        digest=job.result_digest,
     )
     tx.execute(update(review_tasks).where(review_tasks.c.job_id == job_id).values(disputed=True))
-    tx.execute(
-        update(effects)
-        .where(effects.c.job_id == job_id)
-        .where(effects.c.kind == EffectKind.REVIEW_TASKS)
-        .where(effects.c.state.not_in([EffectState.COMMITTED, EffectState.ABANDONED]))
-        .values(state=EffectState.ABANDONED, reason_code=RESULT_WITHDRAWN.code, updated_at=tx.now())
+    _abandon(
+        tx,
+        job_id,
+        EffectKind.REVIEW_TASKS,
+        tuple(state for state in EffectState if state not in (EffectState.COMMITTED, EffectState.ABANDONED)),
     )
     append_event(
         tx,
         EventKind.RESULT_WITHDRAWN,
         job_id=job_id,
-        tenant=job["tenant"],
-        digest=job["result_digest"],
+        tenant=job.tenant,
+        digest=job.result_digest,
         by=actor,
     )
     finish_job_if_done(tx, job_id)
-
-
-def record_rejected_write(
-    tx: LedgerTransaction,
-    token: FencingToken,
-    *,
-    write_kind: str,
-    ordinal: int | None = None,
-    digest: str | None = None,
-) -> None:
-    """Keep the evidence of a stale worker's write: what it was, and the digest it carried."""
-    job = read_job(tx, token.job_id)
-    assert job is not None
-    tx.execute(
-        insert(refused_writes).values(
-            job_id=token.job_id,
-            lease_epoch=token.lease_epoch,
-            current_epoch=job["lease_epoch"],
-            write_kind=write_kind,
-            ordinal=ordinal,
-            digest=digest,
-            refused_at=tx.now(),
-        )
-    )
-    append_event(
-        tx,
-        EventKind.WRITE_REFUSED,
-        job_id=token.job_id,
-        lease_epoch=token.lease_epoch,
-        write_kind=write_kind,
-        ordinal=ordinal,
-        digest=digest,
-    )

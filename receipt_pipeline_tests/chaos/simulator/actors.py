@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from receipt_pipeline.core.errors import InputRefused, KeyConflict, NotAllowed
 from receipt_pipeline.core.failure_points import point
@@ -18,6 +17,7 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.accept import Lineage
 from receipt_pipeline.ledger.jobs.cancel import cancel_job, link_replacement, supersede_job
 from receipt_pipeline.ledger.jobs.waves import close_wave, extend_wave, renew_wave, wave_jobs
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.reconciliation.repair import reconcile_ledger, sweep_objects
 from receipt_pipeline.reconciliation.retention import expire_results
 from receipt_pipeline.worker.dispatch import dispatch_waves
@@ -81,10 +81,10 @@ def submit(harness: Harness, wanted: WantedJob, *, replaces: str | None = None) 
     """Submit a job; without an answer the caller submits the very same again."""
     answered = False
 
-    def supersede(tx: LedgerTransaction, job: dict[str, Any], replayed: bool) -> None:
+    def supersede(tx: LedgerTransaction, job: JobRow, replayed: bool) -> None:
         if replaces is not None and not replayed:
-            supersede_job(tx, job_id=replaces, superseded_by=job["job_id"], limits=LIMITS)
-            link_replacement(tx, job_id=replaces, by_job_id=job["job_id"], actor="kim")
+            supersede_job(tx, job_id=replaces, superseded_by=job.job_id, limits=LIMITS)
+            link_replacement(tx, job_id=replaces, by_job_id=job.job_id, actor="kim")
 
     try:
         acceptance = accept_job(

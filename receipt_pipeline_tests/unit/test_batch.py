@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from receipt_pipeline.intake.accept_job import Arrival
+from receipt_pipeline.intake.accept import Arrival
 
 from receipt_pipeline.core.errors import LedgerUnavailable, NotAllowed, ObjectFault
 from receipt_pipeline.core.principals import Principal

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from receipt_pipeline.intake.accept import Arrival
 
 from receipt_pipeline.core.errors import LedgerUnavailable, NotAllowed, ObjectFault
 from receipt_pipeline.core.principals import Principal
 from receipt_pipeline.core.reasons import LEDGER_UNAVAILABLE, STORAGE_FULL
 from receipt_pipeline.intake import submission as batches
+from receipt_pipeline.intake.accept import Arrival
 from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.manifest import parse_document
 from receipt_pipeline.intake.scans import FolderScans, PassEnded

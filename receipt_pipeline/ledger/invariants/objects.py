@@ -271,7 +271,7 @@ NO_DIVERGENCE_SERVED = Invariant(
     asset=REVIEW_TASKS,
     meaning="Divergent outputs are in quarantine, with disputed tasks and an open investigation.",
     violations=lambda reader, bounds: _divergent_and_served(),
-    repair="`receipts reconcile`. Then decide about {subject} of job {job_id}: `receipts investigations list`",
+    repair="`receipts reconcile`. Then decide about {subject} of {job_id}: `receipts investigations list`",
 )
 
 

@@ -118,33 +118,33 @@ def _text(document: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def judge(event: ReceivedEvent, known: KnownJob | None) -> EventOutcome:
-    """Say what the event leads to; `acted` still asks for a verified object."""
+def evaluate_event(event: ReceivedEvent, known: KnownJob | None) -> EventOutcome:
+    """Return what the event leads to; `acted` also needs a verified object."""
     if known is None:
         return EventOutcome.UNKNOWN
-    outcome = _judge_claim(event, known)
+    outcome = _evaluate_claim(event, known)
     # An event that changed under its own id is no repeat: a differing result stays a conflict.
-    settled = outcome in (EventOutcome.LATE, EventOutcome.NOTED, EventOutcome.UNVERIFIED)
-    return EventOutcome.DUPLICATE if known.event_seen and settled else outcome
+    is_repeatable = outcome in (EventOutcome.LATE, EventOutcome.NOTED, EventOutcome.UNVERIFIED)
+    return EventOutcome.DUPLICATE if known.event_seen and is_repeatable else outcome
 
 
-def _judge_claim(event: ReceivedEvent, known: KnownJob) -> EventOutcome:
-    claimed, stands = _rank(event.state), _rank(known.state)
-    if claimed > stands:
+def _evaluate_claim(event: ReceivedEvent, known: KnownJob) -> EventOutcome:
+    claimed, actual = _rank(event.state), _rank(known.state)
+    if claimed > actual:
         return EventOutcome.UNVERIFIED
-    if claimed < stands or event.state is not known.state:
+    if claimed < actual or event.state is not known.state:
         return EventOutcome.LATE
     if known.state is JobState.SUCCEEDED:
-        return _judge_success(event, known)
+        return _evaluate_success(event, known)
     return EventOutcome.DUPLICATE if known.claim_seen else EventOutcome.NOTED
 
 
-def _judge_success(event: ReceivedEvent, known: KnownJob) -> EventOutcome:
+def _evaluate_success(event: ReceivedEvent, known: KnownJob) -> EventOutcome:
     if event.result_digest is not None and event.result_digest != known.result_digest:
         return EventOutcome.CONFLICT
     if known.tasks_due:
         return EventOutcome.HELD if known.held else EventOutcome.ACTED
-    # The first word of a success on which the consumer acted by itself tells nothing new, and is no repeat.
+    # The first event of a success on which the consumer acted by itself is nothing new, and no repeat.
     return EventOutcome.DUPLICATE if known.claim_seen else EventOutcome.NOTED
 
 
@@ -161,7 +161,7 @@ _DUE_STATES = frozenset({EffectState.INTENDED, EffectState.UNKNOWN, EffectState.
 
 @dataclass(frozen=True, slots=True)
 class ConsumptionSummary:
-    """What one pass took in: events by outcome, and the review tasks that are new."""
+    """What one pass consumed: events by outcome, and the review tasks that are new."""
 
     outcomes: Mapping[str, int]
     tasks_made: int = 0
@@ -169,7 +169,7 @@ class ConsumptionSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Consumed:
     """What one event led to."""
 
     outcome: EventOutcome
@@ -179,9 +179,9 @@ class Taken:
 def consume_due(
     context: EffectContext, *, limit: int, time_bound_s: float, job_id: str | None = None
 ) -> ConsumptionSummary:
-    """Take in delivered notifications, then what the ledger shows due though no notification came.
+    """Consume delivered notifications, then what the ledger shows due although no notification came.
 
-    A result that cannot be read stays due, and is looked at again after all others (R082).
+    A result that cannot be read stays due, and is looked at again after all others.
     """
     started = time.monotonic()
     work = [*_delivered(context, limit=limit, job_id=job_id)]
@@ -191,22 +191,22 @@ def consume_due(
     for event, source in work:
         if done and time.monotonic() - started > time_bound_s:
             break
-        taken = _take(context, event, source=source)
-        outcomes[taken.outcome.value] += 1
-        tasks_made += taken.tasks_made
+        result = _consume(context, event, source=source)
+        outcomes[result.outcome.value] += 1
+        tasks_made += result.tasks_made
         done += 1
     return ConsumptionSummary(outcomes=dict(outcomes), tasks_made=tasks_made, left=len(work) - done)
 
 
-def receive_event(context: EffectContext, document: Mapping[str, Any], *, source: str) -> Taken:
-    """Take in one delivered event, in whatever order and however often it comes.
+def receive_event(context: EffectContext, document: Mapping[str, Any], *, source: str) -> Consumed:
+    """Consume one delivered event, in any order and however often it comes.
 
     Args:
         document: `event_id`, `job_id`, `state`, and `result_digest` where there is a result.
     Raises:
         InputRefused: the document is no event; nothing was recorded.
     """
-    return _take(context, read_event(document), source=source)
+    return _consume(context, read_event(document), source=source)
 
 
 def _delivered(context: EffectContext, *, limit: int, job_id: str | None) -> list[tuple[ReceivedEvent, str]]:
@@ -243,11 +243,11 @@ def _polled(
     ]
 
 
-def _take(context: EffectContext, event: ReceivedEvent, *, source: str) -> Taken:
-    """Verify outside, judge again under the job's lock, act and record in one transaction."""
+def _consume(context: EffectContext, event: ReceivedEvent, *, source: str) -> Consumed:
+    """Verify outside, evaluate again under the job's lock, act and record in one transaction."""
     with context.ledger.reading() as tx:
         job = read_job(tx, event.job_id)
-        acts = judge(event, _known(tx, event, job, source)) is EventOutcome.ACTED
+        acts = evaluate_event(event, _known(tx, event, job, source)) is EventOutcome.ACTED
     fault: Reason | None = RESULT_MISSING
     if acts and job is not None:
         fault = result_fault(context, job)
@@ -255,18 +255,18 @@ def _take(context: EffectContext, event: ReceivedEvent, *, source: str) -> Taken
     with context.ledger.transaction() as tx:
         job = read_job(tx, event.job_id, lock=True)
         known = _known(tx, event, job, source)
-        outcome = judge(event, known)
+        outcome = evaluate_event(event, known)
         if source == CHANNEL and known is not None and known.event_seen:
-            # Another consumer took this very delivery meanwhile; that is no second delivery.
-            return Taken(EventOutcome.NOTED)
+            # Another consumer recorded this delivery meanwhile; that is no second delivery.
+            return Consumed(EventOutcome.NOTED)
         reason = REASON_OF_OUTCOME.get(outcome)
         if outcome is EventOutcome.ACTED and (fault is not None or not acts):
-            taken, reason = Taken(EventOutcome.UNVERIFIED), fault
+            result, reason = Consumed(EventOutcome.UNVERIFIED), fault
         else:
-            taken = _act(context, tx, event, job, outcome)
-        _record(tx, event, source=source, taken=taken, reason=reason)
+            result = _act(context, tx, event, job, outcome)
+        _record(tx, event, source=source, result=result, reason=reason)
     point("consume.after")
-    return taken
+    return result
 
 
 def result_fault(context: EffectContext, job: JobRow) -> Reason | None:
@@ -288,21 +288,21 @@ def _act(
     event: ReceivedEvent,
     job: JobRow | None,
     outcome: EventOutcome,
-) -> Taken:
+) -> Consumed:
     if job is not None and outcome is EventOutcome.ACTED:
-        return Taken(outcome, tasks_made=make_review_tasks(tx, job))
+        return Consumed(outcome, tasks_made=make_review_tasks(tx, job))
     if job is not None and outcome is EventOutcome.CONFLICT:
         point("quarantine.before")
         theirs = {"digest": event.result_digest, "source": f"event {event.event_id}", "lease_epoch": None}
         hold_divergent(tx, job_id=event.job_id, subject="result", limits=context.limits, further=[theirs])
         point("quarantine.after")
-    return Taken(outcome)
+    return Consumed(outcome)
 
 
 def _record(
-    tx: LedgerTransaction, event: ReceivedEvent, *, source: str, taken: Taken, reason: Reason | None
+    tx: LedgerTransaction, event: ReceivedEvent, *, source: str, result: Consumed, reason: Reason | None
 ) -> None:
-    if source == POLL and not _worth_recording(tx, event, taken.outcome):
+    if source == POLL and not _worth_recording(tx, event, result.outcome):
         return
     record_consumed(
         tx,
@@ -310,22 +310,22 @@ def _record(
         job_id=event.job_id,
         event_kind=event.state.value,
         source=source,
-        outcome=taken.outcome.value,
+        outcome=result.outcome.value,
         result_digest=event.result_digest,
         reason=reason,
-        tasks_made=taken.tasks_made,
+        tasks_made=result.tasks_made,
     )
 
 
 def _worth_recording(tx: LedgerTransaction, event: ReceivedEvent, outcome: EventOutcome) -> bool:
-    """A poll is no event: what it could not do yet is written down once, not on every pass."""
+    """A poll is no event: what it could not do yet is recorded once, not on every pass."""
     if outcome is EventOutcome.ACTED:
         return True
     seen = tx.row(select(consumed.c.consumed_id).where(consumed.c.event_id == event.event_id))
     return outcome is EventOutcome.UNVERIFIED and seen is None
 
 
-# A delivery asks all of this, twice where it acts: built once.
+# Every delivery runs these, twice if it acts.
 _TASKS_STATE = (
     select(effects.c.state)
     .where(effects.c.job_id == bindparam("of_job"))

@@ -216,7 +216,7 @@ MUTATIONS = (
     ),
     Mutation(
         "tasks are made without reading the result object",
-        ((consume._take, (("fault = result_fault(context, job)", "fault = None"),)),),
+        ((consume._consume, (("fault = result_fault(context, job)", "fault = None"),)),),
         breaks="tasks_follow_a_verified_result",
     ),
 )

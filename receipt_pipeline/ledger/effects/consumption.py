@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Integer, bindparam, func, insert, select, update
+from sqlalchemy import Integer, bindparam, insert, select, update
 
 from receipt_pipeline.core.effects import EffectKind, EffectState
 from receipt_pipeline.core.errors import NotAllowed, NotFound
@@ -26,7 +26,7 @@ TASK_OPEN = "open"
 AUTO_CLEARED = "auto_cleared"
 TASK_DONE = "done"
 
-# Built once, as every pass and every success needs them.
+# Every pass and every success runs these.
 _DUE = (
     select(jobs)
     .join(effects, effects.c.job_id == jobs.c.job_id)
@@ -60,7 +60,7 @@ def due_consumption(tx: LedgerTransaction, *, limit: int, job_id: str | None = N
 def make_review_tasks(tx: LedgerTransaction, job: JobRow) -> int:
     """Create one task per decision ID of a verified success; returns how many were new.
 
-    `clear` decisions are created closed (`auto_cleared`), so that tasks = decisions (D12).
+    `clear` decisions are created closed (`auto_cleared`), so that there is a task for every decision.
     The caller has verified the object against the ledger before this transaction. A job that was
     quarantined since then gets none, and its effect stays due.
     """
@@ -69,7 +69,7 @@ def make_review_tasks(tx: LedgerTransaction, job: JobRow) -> int:
         return 0
     now = tx.now()
     made = 0
-    # Whoever lost his grant meanwhile clears nothing by himself: a reviewer looks at every decision.
+    # A caller who lost the grant meanwhile clears nothing: a reviewer looks at every decision.
     denied = authority_fault(tx, tenant=job.tenant, caller=job.caller, role=Role.SUBMITTER)
     doubts = [denied.code] if denied is AUTHORITY_REVOKED else []
     rows = tx.rows(_CLASSIFIED, {"of_job": job.job_id})
@@ -139,12 +139,6 @@ def record_consumed(
     append_event(
         tx, EventKind.CONSUMED, job_id=job_id, event_id=event_id, outcome=outcome, tasks_made=tasks_made
     )
-
-
-def times_consumed(tx: LedgerTransaction, *, job_id: str, outcome: str = "acted") -> int:
-    """Return how often events of a job ended in the given outcome."""
-    query = select(func.count()).select_from(consumed).where(consumed.c.job_id == job_id)
-    return int(tx.scalar(query.where(consumed.c.outcome == outcome)) or 0)
 
 
 def close_review_task(tx: LedgerTransaction, *, decision_id: str, tenant: str, actor: str) -> None:

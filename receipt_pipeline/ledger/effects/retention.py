@@ -13,7 +13,7 @@ from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.reasons import RESULT_RETIRED
 from receipt_pipeline.ledger.effects.objects import add_tombstone, rejected_output_keys
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.investigations import OPEN as QUESTION_OPEN
+from receipt_pipeline.ledger.investigations import OPEN as INVESTIGATION_OPEN
 from receipt_pipeline.ledger.jobs.quarantine import OPEN
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.rows import read_job
@@ -48,16 +48,16 @@ def _is_due(now: dt.datetime) -> ColumnElement[bool]:
 
 
 def _is_held() -> ColumnElement[bool]:
-    """An open question, quarantine, missing effect, unconsumed decision, open child or hold."""
+    """An open investigation, quarantine, missing effect, unconsumed decision, open child or hold."""
     child = jobs.alias("child")
     # An upload that certainly failed holds nothing: the job closed without it, or on a later one.
     failed_upload = (effects.c.kind == EffectKind.RESULT_OBJECT) & (effects.c.state == EffectState.FAILED)
-    unsettled = effects.c.state.not_in([EffectState.COMMITTED, EffectState.ABANDONED]) & ~failed_upload
+    unfinished = effects.c.state.not_in([EffectState.COMMITTED, EffectState.ABANDONED]) & ~failed_upload
     needed = or_(effects.c.required, effects.c.kind == EffectKind.REVIEW_TASKS)
     return or_(
         exists(
             select(investigations.c.investigation_id).where(
-                investigations.c.job_id == jobs.c.job_id, investigations.c.state == QUESTION_OPEN
+                investigations.c.job_id == jobs.c.job_id, investigations.c.state == INVESTIGATION_OPEN
             )
         ),
         exists(
@@ -65,7 +65,7 @@ def _is_held() -> ColumnElement[bool]:
                 quarantine.c.job_id == jobs.c.job_id, quarantine.c.state == OPEN
             )
         ),
-        exists(select(effects.c.effect_id).where(effects.c.job_id == jobs.c.job_id, needed, unsettled)),
+        exists(select(effects.c.effect_id).where(effects.c.job_id == jobs.c.job_id, needed, unfinished)),
         exists(
             select(child.c.job_id).where(
                 child.c.parent_job_id == jobs.c.job_id, child.c.state.not_in(sorted(TERMINAL_STATES))
@@ -82,10 +82,10 @@ def add_result_tombstones(tx: LedgerTransaction, *, job_id: str) -> list[str] | 
     A job that never stored anything has no keys and is purged all the same.
     """
     job = read_job(tx, job_id, lock=True)
-    still = tx.row(
+    is_due = tx.row(
         select(jobs.c.job_id).where(jobs.c.job_id == job_id).where(_is_due(tx.now())).where(~_is_held())
     )
-    if job is None or still is None:
+    if job is None or is_due is None:
         return None
     uploads = tx.rows(
         select(effects.c.idempotency_key, effects.c.expected_digest)
@@ -105,7 +105,7 @@ def record_purged(tx: LedgerTransaction, *, job_id: str) -> bool:
     """Record that the payload is gone: objects deleted, extracted fields and file names removed.
 
     Class, decision, reasons and digests of the items are kept, so that a dispute can be explained. The
-    job lets go of its scans: those that no other job holds are removed by the sweep of scans.
+    job releases its scans: the sweep removes those that no other job holds.
     """
     written = tx.execute(
         update(jobs)
@@ -143,22 +143,24 @@ def _forget_names(tx: LedgerTransaction, job_id: str) -> None:
 
 
 def due_diagnostics(tx: LedgerTransaction, *, retention_s: float, limit: int) -> list[str]:
-    """Return closed jobs whose attempts still tell hosts, runs and timings past their own, shorter time.
+    """Return closed jobs whose attempts still name hosts, runs and timings past their own, shorter retention.
 
-    An open question keeps them: they may be its evidence.
+    An open investigation keeps them: they may be its evidence.
     """
     ends = sa.type_coerce(jobs.c.terminal_at, sa.BigInteger) + int(retention_s * MICROS_PER_S)
-    asked = exists(
+    is_investigated = exists(
         select(investigations.c.investigation_id).where(
-            investigations.c.job_id == jobs.c.job_id, investigations.c.state == QUESTION_OPEN
+            investigations.c.job_id == jobs.c.job_id, investigations.c.state == INVESTIGATION_OPEN
         )
     )
-    told = exists(select(attempts.c.job_id).where(attempts.c.job_id == jobs.c.job_id, attempts.c.owner != ""))
+    names_owner = exists(
+        select(attempts.c.job_id).where(attempts.c.job_id == jobs.c.job_id, attempts.c.owner != "")
+    )
     query = (
         select(jobs.c.job_id)
         .where(jobs.c.terminal_at.is_not(None))
         .where(ends <= (tx.now() - EPOCH) // MICROSECOND)
-        .where(told, ~asked)
+        .where(names_owner, ~is_investigated)
         .order_by(jobs.c.terminal_at)
         .limit(limit)
     )

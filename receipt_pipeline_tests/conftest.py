@@ -8,7 +8,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 NO_SHARED = "the folder ../shared is absent"
 TEST_SETTINGS = pytest.StashKey[dict[str, str]]()
-SESSION_RESOURCES = pytest.StashKey[ExitStack]()
 
 hypothesis.settings.register_profile(
     "ci",
@@ -64,9 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[TEST_SETTINGS] = worker_input["receipts_test_settings"]
         return
     config.stash[TEST_SETTINGS] = _FROM_ENVIRONMENT
-    config.stash[SESSION_RESOURCES] = ExitStack()
     if config.option.basetemp is None:
-        folder = config.stash[SESSION_RESOURCES].enter_context(folder_in_memory())
+        folder = folder_in_memory()
         if folder is not None:
             config.option.basetemp = folder / "tests"
             # Workers of a parallel run and all child processes inherit it.
@@ -82,12 +79,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(recorder, "suite-recorder")
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(_SettingsForWorkers(), "settings-for-workers")
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the folder of temporary files."""
-    if SESSION_RESOURCES in config.stash:
-        config.stash[SESSION_RESOURCES].close()
 
 
 class _SettingsForWorkers:

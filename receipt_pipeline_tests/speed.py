@@ -6,8 +6,7 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,18 @@ FREE_BYTES_MIN = 4 * 2**30
 STATEMENTS_MAX = 4_000
 
 
-@contextmanager
-def folder_in_memory() -> Iterator[Path | None]:
-    """Yield a folder for temporary files that no disk has to sync; None where memory is short.
+def folder_in_memory() -> Path | None:
+    """Make a folder for temporary files that no disk has to sync; None where memory is short.
 
-    Tests kill processes, never the machine, so they see no difference.
+    Tests kill processes, never the machine, so they see no difference. It is removed when this process
+    ends, after everything that multiprocessing removes.
     """
     if not _has_room():
-        yield None
-        return
+        return None
     folder = Path(tempfile.mkdtemp(prefix="receipts-tests-", dir=MEMORY_FOLDER))
     folder.chmod(0o711)  # The PostgreSQL server may run as another user.
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    Finalize(None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=-200)
+    return folder
 
 
 def _has_room() -> bool:

@@ -41,7 +41,7 @@ class IntakeOrder:
     commits: int = 0
 
 
-def run_to_death(order: IntakeOrder) -> int:
+def run_until_killed(order: IntakeOrder) -> int:
     """Run a process that ends itself; returns its exit code, negative for a signal."""
     process, _ = _start(order)
     process.join(WITHIN_S)

@@ -1,4 +1,4 @@
-"""Many worker processes on one ledger, and what befalls them: kills, sleeps, cut connections, a restart."""
+"""Many worker processes on one ledger under faults: kills, stops, cut connections, a server restart."""
 
 from __future__ import annotations
 
@@ -61,34 +61,34 @@ LIMITS = Limits().replace(
 WAVE_JOBS = 8
 EFFECTS_A_PASS = 60
 ACCEPT_BATCH = 50
-# Every so many jobs has three items, so that there are boundaries within a job as well.
+# Every tenth job has three items, so that there are boundaries within a job as well.
 LARGE_EVERY = 10
-# Longer than a lease, and than a transaction may stand still.
+# Longer than a lease, and longer than a transaction may idle.
 STALL_S = LIMITS.work.lease_ttl_s + 3.5
-# What a worker without a heart does over its scans, first to last; a cut connection may spoil one doze.
-DOZES_S = (STALL_S, 0.0, STALL_S, 0.0, STALL_S)
+# How long the worker without heartbeats pauses over its scans; a cut connection may shorten one pause.
+PAUSES_OVER_SCANS_S = (STALL_S, 0.0, STALL_S, 0.0, STALL_S)
 LOCK_WAIT_S = 4.0
 IDLE_TRANSACTION_S = 2.0
 PAUSES_S = (0.4, 1.2)
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
-    """What one worker process is told: its ledger, its folder, its name, and the seed of its habits.
+class WorkerTask:
+    """The task of one worker process: its ledger, folder and name, and the seed of its random choices.
 
-    One without a heart sends no heartbeat and dozes off over some scans for longer than its lease, so
-    that it finds out by a refused write, and not by its heartbeat, that somebody has taken over.
+    One worker sends no heartbeat and pauses over some scans for longer than its lease, so that it learns
+    from a rejected write, and not from its heartbeat, that another worker has taken over.
     """
 
     ledger_url: str
     folder: Path
     owner: str
     seed: int
-    heartless: bool = False
+    has_no_heartbeat: bool = False
 
 
 def accept_jobs(ledger: Ledger, folder: Path, count: int) -> None:
-    """Accept so many small jobs whose scans are stored, every scan of its own bytes."""
+    """Accept a number of small jobs whose scans are stored, each scan with different bytes."""
     approve(ledger)
     objects = LocalObjectStore(folder / "objects")
     for start in range(0, count, ACCEPT_BATCH):
@@ -122,41 +122,41 @@ def no_heartbeat(_beat: Callable[[], None]) -> Callable[[], None]:
     return lambda: None
 
 
-def work_shift(shift: Shift) -> None:
-    """Work until the folder holds a file `stop`: waves, deliveries, consumption, reconciliation.
+def run_worker(task: WorkerTask) -> None:
+    """Work until the folder has a file `stop`: waves, deliveries, consumption, reconciliation.
 
-    What the product announces (its errors) is taken as an operator would: try again. Anything else is
-    written down for the test, which expects none.
+    An expected error is repeated, as an operator would do. Any other error is recorded for the test,
+    which expects none.
     """
     logging.disable(logging.CRITICAL)
-    ledger = open_ledger(shift.ledger_url, lock_wait_s=LOCK_WAIT_S, idle_transaction_s=IDLE_TRANSACTION_S)
-    habits = random.Random(shift.seed)
-    dozes = iter(DOZES_S if shift.heartless else ())
-    chain = ScriptedChain(on_classify=lambda data: time.sleep(next(dozes, habits.uniform(0.0, 0.03))))
-    effects, reconciler = services_of(ledger, shift.folder)
+    ledger = open_ledger(task.ledger_url, lock_wait_s=LOCK_WAIT_S, idle_transaction_s=IDLE_TRANSACTION_S)
+    drawn = random.Random(task.seed)
+    pauses = iter(PAUSES_OVER_SCANS_S if task.has_no_heartbeat else ())
+    chain = ScriptedChain(on_classify=lambda data: time.sleep(next(pauses, drawn.uniform(0.0, 0.03))))
+    effects, reconciler = services_of(ledger, task.folder)
     worker = Worker(
         ledger=ledger,
         objects=effects.objects,
         chains=lambda pins: chain,
         limits=LIMITS,
-        owner=shift.owner,
-        run_id=f"run-{shift.owner}",
-        start_heartbeat=no_heartbeat if shift.heartless else None,
+        owner=task.owner,
+        run_id=f"run-{task.owner}",
+        start_heartbeat=no_heartbeat if task.has_no_heartbeat else None,
     )
-    while not (shift.folder / "stop").exists():
+    while not (task.folder / "stop").exists():
         try:
             if not _work_wave(worker):
                 time.sleep(0.1)
-            if habits.random() < 0.25:
+            if drawn.random() < 0.25:
                 deliver(effects, limit=EFFECTS_A_PASS, time_bound_s=2.0)
                 consume_due(effects, limit=EFFECTS_A_PASS, time_bound_s=2.0)
-            if habits.random() < 0.25:
+            if drawn.random() < 0.25:
                 reconcile_ledger(reconciler)
         except PipelineError as error:
-            _note(shift, error)
+            _note(task, error)
             time.sleep(0.05)
         except Exception as error:
-            _note(shift, error)
+            _note(task, error)
             time.sleep(0.05)
     ledger.close()
 
@@ -164,8 +164,10 @@ def work_shift(shift: Shift) -> None:
 def _work_wave(worker: Worker) -> bool:
     """Reserve a wave, work its jobs and close it; False when nothing was ready."""
     with worker.ledger.transaction() as tx:
-        carried = tx.rows(select(releases.c.release_id))
-        register_worker(tx, worker_id="installation", release_ids=[row["release_id"] for row in carried])
+        known_releases = tx.rows(select(releases.c.release_id))
+        register_worker(
+            tx, worker_id="installation", release_ids=[row["release_id"] for row in known_releases]
+        )
         close_silent_waves(tx, limits=LIMITS)
         wave = reserve_wave(
             tx, items_max=WAVE_JOBS, jobs_max=WAVE_JOBS, worker_ttl_s=LIMITS.work.worker_ttl_s
@@ -181,31 +183,31 @@ def _work_wave(worker: Worker) -> bool:
     return True
 
 
-def _note(shift: Shift, error: Exception) -> None:
+def _note(task: WorkerTask, error: Exception) -> None:
     expected = isinstance(error, PipelineError)
     note = {
-        "owner": shift.owner,
+        "owner": task.owner,
         "expected": expected,
         "what": error.reason.code if isinstance(error, PipelineError) else repr(error),
         "cause": str(error.facts.get("cause", "")) if isinstance(error, PipelineError) else "",
         "text": "" if expected else traceback.format_exc(),
     }
-    with (shift.folder / "notes").open("a") as file:
+    with (task.folder / "notes").open("a") as file:
         file.write(json.dumps(note) + "\n")
 
 
 def notes_in(folder: Path) -> list[dict[str, Any]]:
-    """Return what the workers wrote down."""
+    """Return the notes of the workers."""
     path = folder / "notes"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 @dataclass(slots=True)
-class Crew:
-    """Worker processes that are replaced as they fall, and the hand that fells them.
+class WorkerPool:
+    """Worker processes that are killed, stopped, disconnected and replaced.
 
     Attributes:
-        kills, stalls, cuts, restarts: how often each misfortune was dealt out.
+        kills, stalls, cuts, restarts: how often each fault happened.
     """
 
     server: PrivateServer
@@ -218,52 +220,52 @@ class Crew:
     cuts: int = 0
     restarts: int = 0
     _members: dict[str, BaseProcess] = field(default_factory=dict)
-    _asleep: dict[str, float] = field(default_factory=dict)
-    _spared: set[str] = field(default_factory=set)
-    _hired: int = 0
+    _stopped: dict[str, float] = field(default_factory=dict)
+    _protected: set[str] = field(default_factory=set)
+    _started: int = 0
 
     def fill(self) -> None:
-        """Start workers until the crew is whole."""
+        """Start workers until the pool is complete."""
         self._members = {name: process for name, process in self._members.items() if process.is_alive()}
         while len(self._members) < self.size:
-            self._hired += 1
-            name, heartless = f"worker-{self._hired:04d}", self._hired == 1
-            shift = Shift(self.ledger_url, self.folder, name, self._hired, heartless)
-            if heartless:
-                self._spared.add(name)
-            process = fork_server.Process(target=work_shift, args=(shift,))
+            self._started += 1
+            name, has_no_heartbeat = f"worker-{self._started:04d}", self._started == 1
+            task = WorkerTask(self.ledger_url, self.folder, name, self._started, has_no_heartbeat)
+            if has_no_heartbeat:
+                self._protected.add(name)
+            process = fork_server.Process(target=run_worker, args=(task,))
             process.start()
-            self._members[shift.owner] = process
+            self._members[task.owner] = process
 
     def kill_one(self) -> None:
-        """SIGKILL a worker, whatever it is doing."""
-        name = self.chance.choice(sorted(set(self._members) - set(self._asleep) - self._spared))
+        """SIGKILL a worker at any moment."""
+        name = self.chance.choice(sorted(set(self._members) - set(self._stopped) - self._protected))
         self._members[name].kill()
         self._members[name].join()
         self.kills += 1
         self.fill()
 
-    def put_to_sleep(self, ledger: Ledger) -> None:
+    def stop_one(self, ledger: Ledger) -> None:
         """SIGSTOP a worker that holds a lease, for longer than the lease lasts."""
         with ledger.reading() as tx:
             owners = {row["lease_owner"] for row in tx.rows(select(jobs.c.lease_owner).distinct())}
-        awake = sorted((owners & set(self._members)) - set(self._asleep) - self._spared)
+        awake = sorted((owners & set(self._members)) - set(self._stopped) - self._protected)
         if not awake:
             return
         name = self.chance.choice(awake)
         self._signal(name, signal.SIGSTOP)
-        self._asleep[name] = time.monotonic() + STALL_S
+        self._stopped[name] = time.monotonic() + STALL_S
         self.stalls += 1
 
-    def wake_due(self, *, everybody: bool = False) -> None:
-        """SIGCONT the sleepers whose time has come."""
-        for name, until in list(self._asleep.items()):
-            if everybody or time.monotonic() >= until:
+    def resume_due(self, *, all_workers: bool = False) -> None:
+        """SIGCONT the stopped workers whose time has come."""
+        for name, until in list(self._stopped.items()):
+            if all_workers or time.monotonic() >= until:
                 self._signal(name, signal.SIGCONT)
-                del self._asleep[name]
+                del self._stopped[name]
 
     def cut_connections(self, *, limit: int = 3) -> None:
-        """Let the server end some connections of its own accord."""
+        """Let the server terminate some connections."""
         query = (
             "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -273,17 +275,17 @@ class Crew:
             self.cuts += len(connection.execute(query, (limit,)).fetchall())
 
     def restart_server(self) -> None:
-        """Crash the server and start it again; no worker is told."""
+        """Crash the server and start it again."""
         self.server.restart()
         self.restarts += 1
 
-    def send_home(self, *, within_s: float = 60.0) -> None:
-        """Let everybody finish and go; who does not is killed."""
-        self.wake_due(everybody=True)
+    def stop_all(self, *, within_s: float = 60.0) -> None:
+        """Let every worker finish; kill those that do not."""
+        self.resume_due(all_workers=True)
         (self.folder / "stop").touch()
-        give_up = time.monotonic() + within_s
+        deadline = time.monotonic() + within_s
         for process in self._members.values():
-            process.join(max(0.0, give_up - time.monotonic()))
+            process.join(max(0.0, deadline - time.monotonic()))
             if process.is_alive():
                 process.kill()
                 process.join()
@@ -301,30 +303,30 @@ def count_open(ledger: Ledger) -> int:
         return int(tx.scalar(query.where(jobs.c.state.in_([JobState.ACCEPTED, JobState.RUNNING]))) or 0)
 
 
-def work_through_it_all(crew: Crew, ledger: Ledger, *, total: int, within_s: float) -> None:
-    """Let the crew work until every job is closed, and something befall it all the while."""
-    misfortunes = ["kill", "sleep", "kill", "cut", "kill", "sleep", "cut", "kill"]
-    give_up = time.monotonic() + within_s
+def work_under_faults(pool: WorkerPool, ledger: Ledger, *, total: int, within_s: float) -> None:
+    """Let the pool work under continuous faults until every job is closed."""
+    faults = ["kill", "sleep", "kill", "cut", "kill", "sleep", "cut", "kill"]
+    deadline = time.monotonic() + within_s
     turn = 0
-    crew.fill()
+    pool.fill()
     while True:
-        assert time.monotonic() < give_up, "jobs are still open"
-        time.sleep(crew.chance.uniform(*PAUSES_S))
-        crew.wake_due()
+        assert time.monotonic() < deadline, "jobs are still open"
+        time.sleep(pool.chance.uniform(*PAUSES_S))
+        pool.resume_due()
         try:
             left = count_open(ledger)
             if not left:
                 return
-            if crew.restarts == 0 and left <= total // 2:
-                crew.restart_server()
+            if pool.restarts == 0 and left <= total // 2:
+                pool.restart_server()
                 continue
-            misfortune = misfortunes[turn % len(misfortunes)]
+            fault = faults[turn % len(faults)]
             turn += 1
-            if misfortune == "kill":
-                crew.kill_one()
-            elif misfortune == "cut":
-                crew.cut_connections()
+            if fault == "kill":
+                pool.kill_one()
+            elif fault == "cut":
+                pool.cut_connections()
             else:
-                crew.put_to_sleep(ledger)
+                pool.stop_one(ledger)
         except (LedgerUnavailable, psycopg.OperationalError):
             continue  # Our own connection was among those that were cut.

@@ -15,7 +15,7 @@ from receipt_pipeline.ledger.schema.effects import object_refs
 from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.worker.dispatch import dispatch_waves
 from receipt_pipeline_tests.builders import CALLER, RELEASE, TENANT
-from receipt_pipeline_tests.crash.intake_process import IntakeOrder, accept_in_process, run_to_death
+from receipt_pipeline_tests.crash.intake_process import IntakeOrder, accept_in_process, run_until_killed
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.intake_home import (
     an_intake,
@@ -57,7 +57,7 @@ def order(ledger_url: str, home: Path, clock: FakeClock) -> dict[str, Any]:
 
 
 def die(order: IntakeOrder) -> None:
-    assert run_to_death(order) == -signal.SIGKILL
+    assert run_until_killed(order) == -signal.SIGKILL
 
 
 @pytest.mark.requirement("R009")

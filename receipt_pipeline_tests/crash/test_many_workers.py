@@ -1,4 +1,4 @@
-"""Eight worker processes on one PostgreSQL ledger, through kills, sleeps, cut connections and a restart."""
+"""Eight worker processes on one PostgreSQL ledger under kills, stops, cut connections and a restart."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from receipt_pipeline_tests.chaos.oracle.invariants import ALWAYS, AT_REST
 from receipt_pipeline_tests.conftest import TEST_SETTINGS
 from receipt_pipeline_tests.crash.many_workers import (
     LIMITS,
-    Crew,
+    WorkerPool,
     accept_jobs,
     notes_in,
     services_of,
-    work_through_it_all,
+    work_under_faults,
 )
 from receipt_pipeline_tests.postgres_server import private_server
 
@@ -44,12 +44,12 @@ EFFECTS_A_PASS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Aftermath:
-    """The ledger when all is over, its folder, and the crew that went through it."""
+class Outcome:
+    """The ledger at the end, its folder, and the pool of workers."""
 
     ledger: Ledger
     folder: Path
-    crew: Crew
+    pool: WorkerPool
     total: int
     seconds: float
 
@@ -60,8 +60,8 @@ class Aftermath:
 
 
 @pytest.fixture(scope="module")
-def aftermath(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aftermath]:
-    """Go through it once: RECEIPTS_TEST_JOBS jobs, then deliver, consume and reconcile what is left."""
+def outcome(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
+    """Process RECEIPTS_TEST_JOBS jobs under faults, then deliver, consume and reconcile what remains."""
     total = int(pytestconfig.stash[TEST_SETTINGS].get("RECEIPTS_TEST_JOBS", JOBS))
     folder = tmp_path_factory.mktemp("many-workers")
     with private_server(keeps_commits=True) as server:
@@ -69,15 +69,15 @@ def aftermath(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFact
         ledger = open_ledger(url)
         ledger.migrate()
         accept_jobs(ledger, folder, total)
-        crew = Crew(server, url, folder, WORKERS, random.Random(total))
+        pool = WorkerPool(server, url, folder, WORKERS, random.Random(total))
         started = time.monotonic()
         try:
-            work_through_it_all(crew, ledger, total=total, within_s=300 + WITHIN_S_A_JOB * total)
+            work_under_faults(pool, ledger, total=total, within_s=300 + WITHIN_S_A_JOB * total)
         finally:
-            crew.send_home()
+            pool.stop_all()
         seconds = time.monotonic() - started
-        settle(ledger, folder)
-        yield Aftermath(ledger, folder, crew, total, seconds)
+        finish_effects(ledger, folder)
+        yield Outcome(ledger, folder, pool, total, seconds)
         ledger.close()
 
 
@@ -95,8 +95,8 @@ def tally(journal: list[dict[str, Any]]) -> dict[str, int]:
     return dict(counts)
 
 
-def settle(ledger: Ledger, folder: Path) -> None:
-    """Deliver, consume and reconcile once more, as the daemon does after a storm."""
+def finish_effects(ledger: Ledger, folder: Path) -> None:
+    """Deliver, consume and reconcile once more, as the daemon does after faults."""
     sender, reconciler = services_of(ledger, folder)
     for _ in range(2):
         reconcile(reconciler)
@@ -106,62 +106,62 @@ def settle(ledger: Ledger, folder: Path) -> None:
 
 @pytest.mark.requirement("R098")
 def test_the_journal_shows_rising_epochs_no_stale_write_and_each_decision_acted_upon_once(
-    aftermath: Aftermath,
+    outcome: Outcome,
 ) -> None:
-    journal = aftermath.rows(events)
-    found = [str(entry) for entry in find_violations(read_ledger(aftermath.ledger, LIMITS), ALWAYS)]
+    journal = outcome.rows(events)
+    found = [str(entry) for entry in find_violations(read_ledger(outcome.ledger, LIMITS), ALWAYS)]
     counts = tally(journal)
-    crew = aftermath.crew
+    pool = outcome.pool
     print(
         json.dumps(
             {
-                "jobs": aftermath.total,
-                "seconds": round(aftermath.seconds, 1),
-                "kills": crew.kills,
-                "sleeps": crew.stalls,
-                "connections_cut": crew.cuts,
-                "server_restarts": crew.restarts,
+                "jobs": outcome.total,
+                "seconds": round(outcome.seconds, 1),
+                "kills": pool.kills,
+                "sleeps": pool.stalls,
+                "connections_cut": pool.cuts,
+                "server_restarts": pool.restarts,
                 **counts,
                 "violations": len(found),
-                "told_by_workers": Counter(
-                    f"{note['what']} {note['cause']}".strip() for note in notes_in(aftermath.folder)
+                "errors_of_workers": Counter(
+                    f"{note['what']} {note['cause']}".strip() for note in notes_in(outcome.folder)
                 ),
             }
         )
     )
     assert found == []
-    assert counts["terminal"] == aftermath.total
-    refused = len(aftermath.rows(refused_writes))
+    assert counts["terminal"] == outcome.total
+    refused = len(outcome.rows(refused_writes))
     assert counts["refused_stale_writes"] == refused > 0
     assert counts["takeovers"] > 0
-    assert (crew.restarts, crew.kills > 0, crew.cuts > 0) == (1, True, True)
+    assert (pool.restarts, pool.kills > 0, pool.cuts > 0) == (1, True, True)
 
 
 @pytest.mark.requirement("R098")
 def test_every_job_ended_once_with_one_object_one_message_and_one_task_per_decision(
-    aftermath: Aftermath,
+    outcome: Outcome,
 ) -> None:
-    sender, _ = services_of(aftermath.ledger, aftermath.folder)
-    closed = aftermath.rows(jobs)
-    assert len(closed) == aftermath.total
+    sender, _ = services_of(outcome.ledger, outcome.folder)
+    closed = outcome.rows(jobs)
+    assert len(closed) == outcome.total
     assert {job["state"] for job in closed} <= TERMINAL_STATES
     assert {job["job_id"] for job in closed if job["state"] == "succeeded"} != set()
     stored = {}
     for entry in sender.objects.listing(RESULTS_PREFIX):
         known = sender.objects.digest(entry.key)
         stored[entry.key] = known[0] if known else ""
-    found = read_ledger(aftermath.ledger, LIMITS, stored=stored)
+    found = read_ledger(outcome.ledger, LIMITS, stored=stored)
     assert [str(violation) for violation in find_violations(found, (*ALWAYS, *AT_REST))] == []
-    sent = [path.name.split(".")[0] for path in (aftermath.folder / "outbox").rglob("msg_*.json")]
+    sent = [path.name.split(".")[0] for path in (outcome.folder / "outbox").rglob("msg_*.json")]
     assert sorted(sent) == sorted(f"msg_{job['job_id']}" for job in closed)
 
 
-def test_the_checks_of_the_house_find_nothing_and_workers_met_only_what_is_announced(
-    aftermath: Aftermath,
+def test_every_check_passes_and_workers_met_expected_errors_only(
+    outcome: Outcome,
 ) -> None:
-    _, reconciler = services_of(aftermath.ledger, aftermath.folder)
-    # How long jobs waited while everything broke is no fault of the ledger.
+    _, reconciler = services_of(outcome.ledger, outcome.folder)
+    # The wait of jobs during the faults is no fault of the ledger.
     outcomes = {name: run_check(reconciler, name) for name in CHECKED}
     outcomes.pop("queue_age_within_capacity")
     assert {name: outcome.violations for name, outcome in outcomes.items() if not outcome.passed} == {}
-    assert [note["text"] for note in notes_in(aftermath.folder) if not note["expected"]] == []
+    assert [note["text"] for note in notes_in(outcome.folder) if not note["expected"]] == []

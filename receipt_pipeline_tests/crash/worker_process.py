@@ -25,7 +25,7 @@ from receipt_pipeline_tests.fork_server import fork_server
 
 @dataclass(frozen=True, slots=True)
 class WorkerOrder:
-    """What a worker process does, and where it comes to grief.
+    """What a worker process does, and where it is killed.
 
     Attributes:
         now: the fixed time of its ledger's clock.
@@ -52,7 +52,7 @@ class WorkerOrder:
     limits: Limits = field(default_factory=Limits)
 
 
-class _Grief:
+class _KillPlan:
     """The failure plan of a worker process."""
 
     def __init__(self, order: WorkerOrder) -> None:
@@ -93,11 +93,11 @@ def run_worker(order: WorkerOrder, *, within_s: float = 60.0) -> int | None:
 
 
 def _work(order: WorkerOrder) -> None:
-    install_plan(_Grief(order))
+    install_plan(_KillPlan(order))
     ledger = open_ledger(order.ledger_url, clock=FakeClock(order.now))
     if order.dies_at_commit:
         _die_at_commit(ledger, order.dies_at_commit)
-    chain = ScriptedChain(tally=order.tally, on_classify=lambda data: _swallow(order, data))
+    chain = ScriptedChain(tally=order.tally, on_classify=lambda data: _die_on_poison(order, data))
     worker = Worker(
         ledger=ledger,
         objects=LocalObjectStore(order.store),
@@ -110,7 +110,7 @@ def _work(order: WorkerOrder) -> None:
     ledger.close()
 
 
-def _swallow(order: WorkerOrder, data: bytes) -> None:
+def _die_on_poison(order: WorkerOrder, data: bytes) -> None:
     if data == order.poison:
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Every command and query that the documents show does what they say, on a home that has had jobs."""
+"""Every command and query that the documents show works, on an instance that has had jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from receipt_pipeline_tests.e2e.forked_command import COMMAND_S_MAX, Answer, run
 from receipt_pipeline_tests.suite_results import PROJECT
 
 SAMPLES = PROJECT / "data" / "samples"
-# What takes minutes, or serves until it is stopped, is run by a test or a script of its own.
+# What takes minutes, or runs until it is stopped, is run by another test or script.
 PROVEN_BY = {
     "make demo": "receipt_pipeline_tests/e2e/test_demo.py",
     "make test": ".ci/run",
@@ -36,8 +36,8 @@ SHORT_COMMANDS = [command for command in documented("console") if command.text n
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(COMMAND_S_MAX * 4)]
 
 
-class ReadersHome:
-    """A folder as a reader of the documents has it, and a home in which a job has succeeded."""
+class ReaderFolder:
+    """A folder as a reader of the documents has it, with a data directory in which a job has succeeded."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,97 +45,97 @@ class ReadersHome:
         self._stands_for: dict[str, str] = {}
 
     def run(self, *arguments: str) -> Answer:
-        """Run a `receipts` command as it stands in this very installation."""
+        """Run a `receipts` command of this installation."""
         written = self.folder / "written"
         return run_forked(arguments, folder=self.folder, environment=self.environment, written=written)
 
     def answer(self, *arguments: str) -> Any:
-        """Run a command that must go well and return its JSON document."""
+        """Run a command that must succeed and return its JSON document."""
         done = self.run(*arguments, "--json")
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
 
-    def stands_for(self, word: str) -> str:
-        """Return what a word in capitals stands for, made once; any other word stands for itself."""
+    def value_of(self, word: str) -> str:
+        """Return the value of a placeholder in capitals, made once; any other word is its own value."""
         if word in PLACEHOLDERS and word not in self._stands_for:
             self._stands_for[word] = PLACEHOLDERS[word](self)
         return self._stands_for.get(word, word)
 
 
-def a_succeeded_job(home: ReadersHome) -> str:
-    """Return the id of a job whose decisions were handed on."""
-    return str(home.answer("submit", "scans/r-001.jpg", "scans/r-002.jpg", "--wait")["job_id"])
+def a_succeeded_job(reader: ReaderFolder) -> str:
+    """Return the id of a job whose decisions were consumed."""
+    return str(reader.answer("submit", "scans/r-001.jpg", "scans/r-002.jpg", "--wait")["job_id"])
 
 
-def a_waiting_job(home: ReadersHome) -> str:
-    """Return the id of a job that nobody has begun."""
-    return str(home.answer("submit", "scans/r-001.jpg", "--new")["job_id"])
+def a_waiting_job(reader: ReaderFolder) -> str:
+    """Return the id of a job that no worker has begun."""
+    return str(reader.answer("submit", "scans/r-001.jpg", "--new")["job_id"])
 
 
-def another_waiting_job(home: ReadersHome) -> str:
-    """Return the id of another job that nobody has begun."""
-    return str(home.answer("submit", "scans/r-002.jpg", "--new")["job_id"])
+def another_waiting_job(reader: ReaderFolder) -> str:
+    """Return the id of another job that no worker has begun."""
+    return str(reader.answer("submit", "scans/r-002.jpg", "--new")["job_id"])
 
 
-def a_job_to_cancel(home: ReadersHome) -> str:
-    """Return the id of a job that no earlier page's command has worked off."""
-    return str(home.answer("submit", "scans/r-001.jpg", "--new")["job_id"])
+def a_job_to_cancel(reader: ReaderFolder) -> str:
+    """Return the id of a job that no command of an earlier page has processed."""
+    return str(reader.answer("submit", "scans/r-001.jpg", "--new")["job_id"])
 
 
-def an_expired_job(home: ReadersHome) -> str:
+def an_expired_job(reader: ReaderFolder) -> str:
     """Return the id of a job that waited longer than its queue deadline."""
-    manifest = json.loads((home.folder / "expenses.json").read_text())
+    manifest = json.loads((reader.folder / "expenses.json").read_text())
     hasty = manifest | {"idempotency_key": "hasty", "limits": {"max_queue_age_s": 1}}
-    (home.folder / "hasty.json").write_text(json.dumps(hasty))
-    job_id = str(home.answer("submit", "hasty.json")["job_id"])
+    (reader.folder / "hasty.json").write_text(json.dumps(hasty))
+    job_id = str(reader.answer("submit", "hasty.json")["job_id"])
     time.sleep(1.5)
-    assert home.run("reconcile").returncode == 0
+    assert reader.run("reconcile").returncode == 0
     return job_id
 
 
-def an_open_investigation(home: ReadersHome) -> str:
-    """Return the id of the investigation that a lost result object leads to."""
-    job_id = home.answer("submit", "scans/r-002.jpg", "--new", "--wait")["job_id"]
-    shutil.rmtree(home.folder / "data" / "objects" / "results" / job_id)
-    assert home.run("reconcile").returncode == 0
-    rows = home.answer("investigations", "list")
+def an_open_investigation(reader: ReaderFolder) -> str:
+    """Return the id of the investigation of a lost result object."""
+    job_id = reader.answer("submit", "scans/r-002.jpg", "--new", "--wait")["job_id"]
+    shutil.rmtree(reader.folder / "data" / "objects" / "results" / job_id)
+    assert reader.run("reconcile").returncode == 0
+    rows = reader.answer("investigations", "list")
     return next(str(row["investigation_id"]) for row in rows if row["job_id"] == job_id)
 
 
-def an_active_principal(home: ReadersHome) -> str:
-    """Return the owner whom the rota has named."""
-    return str(home.answer("investigations", "list")[0]["owner"])
+def an_active_principal(reader: ReaderFolder) -> str:
+    """Return the owner whom the rota names."""
+    return str(reader.answer("investigations", "list")[0]["owner"])
 
 
-def the_current_release(home: ReadersHome) -> str:
+def the_current_release(reader: ReaderFolder) -> str:
     """Return the name of the release that the alias `production` points at."""
-    rows = home.answer("release", "list")
+    rows = reader.answer("release", "list")
     return next(str(row["name"]) for row in rows if "production" in row["aliases"])
 
 
-def an_older_release(home: ReadersHome) -> str:
+def an_older_release(reader: ReaderFolder) -> str:
     """Return the name of a release that `production` does not point at."""
-    rows = home.answer("release", "list")
+    rows = reader.answer("release", "list")
     return next(str(row["name"]) for row in rows if "production" not in row["aliases"])
 
 
-def an_open_task(home: ReadersHome) -> str:
-    """Return the decision ID of a task that waits: bytes that were handed in before go to review."""
-    home.answer("submit", "scans/r-002.jpg", "--new", "--wait")
-    return str(home.answer("tasks", "list")[0]["decision_id"])
+def an_open_task(reader: ReaderFolder) -> str:
+    """Return the decision ID of a task that waits: bytes that were submitted before go to review."""
+    reader.answer("submit", "scans/r-002.jpg", "--new", "--wait")
+    return str(reader.answer("tasks", "list")[0]["decision_id"])
 
 
-def tomorrow(_home: ReadersHome) -> str:
-    """Return a cutoff at which every job so far must have ended."""
+def tomorrow(_reader: ReaderFolder) -> str:
+    """Return a cutoff after the end of every job."""
     return (dt.datetime.now(dt.UTC) + dt.timedelta(days=1)).isoformat()
 
 
-def an_earlier_revision(_home: ReadersHome) -> str:
+def an_earlier_revision(_reader: ReaderFolder) -> str:
     """Return the schema before the tenant of an investigation."""
     return "0001"
 
 
-PLACEHOLDERS: dict[str, Callable[[ReadersHome], str]] = {
+PLACEHOLDERS: dict[str, Callable[[ReaderFolder], str]] = {
     "JOB": a_succeeded_job,
     "JOB2": a_waiting_job,
     "JOB3": another_waiting_job,
@@ -152,8 +152,8 @@ PLACEHOLDERS: dict[str, Callable[[ReadersHome], str]] = {
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> ReadersHome:
-    """A home with one succeeded job and a published report, beside the files that the documents name."""
+def reader(tmp_path_factory: pytest.TempPathFactory) -> ReaderFolder:
+    """An instance with one succeeded job, a published report and the files that the documents name."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / "scans").mkdir()
     items = []
@@ -167,17 +167,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> ReadersHome:
     (folder / "corrected.json").write_text(json.dumps(manifest | {"idempotency_key": "corrected"}))
     shutil.copytree(SAMPLES, folder / "data" / "samples")
     (folder / "legacy-jobs.csv").write_text(LEGACY_JOBS)
-    home = ReadersHome(folder)
-    home.stands_for("JOB")
-    home.answer("report")
-    return home
+    reader = ReaderFolder(folder)
+    reader.value_of("JOB")
+    reader.answer("report")
+    return reader
 
 
 @pytest.mark.parametrize("command", SHORT_COMMANDS, ids=lambda command: command.place)
-def test_a_documented_command_does_what_the_page_says(home: ReadersHome, command: Documented) -> None:
+def test_a_documented_command_does_what_the_page_says(reader: ReaderFolder, command: Documented) -> None:
     program, *arguments = shlex.split(command.text)
-    assert Path(program).name == "receipts", "another program needs a proof of its own in PROVEN_BY"
-    done = home.run(*(home.stands_for(word) for word in arguments))
+    assert Path(program).name == "receipts", "another program needs an entry in PROVEN_BY"
+    done = reader.run(*(reader.value_of(word) for word in arguments))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip()
     if "--json" in arguments:
@@ -185,8 +185,8 @@ def test_a_documented_command_does_what_the_page_says(home: ReadersHome, command
 
 
 @pytest.mark.parametrize("query", documented("sql"), ids=lambda query: query.place)
-def test_a_documented_query_runs_on_the_report(home: ReadersHome, query: Documented) -> None:
-    done = home.run("report", "--published", "--json", "--sql", query.text)
+def test_a_documented_query_runs_on_the_report(reader: ReaderFolder, query: Documented) -> None:
+    done = reader.run("report", "--published", "--json", "--sql", query.text)
     assert done.returncode == 0, done.stdout + done.stderr
     json.loads(done.stdout)
 

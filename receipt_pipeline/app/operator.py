@@ -103,11 +103,12 @@ def resolve_investigation(
         raise InputRefused(FIELD_INVALID, pointer="--note", wanted="what was found and decided")
     with context.ledger.reading() as tx:
         row = investigations.read_investigation(tx, investigation_id, tenant=principal.tenant)
-    _check_decision(row["kind"], keep=keep, withdraw=withdraw)
-    if row["kind"] == InvestigationKind.DIVERGENT_OUTPUT and row["state"] == "open":
+    _check_decision(row.kind, keep=keep, withdraw=withdraw)
+    if row.kind == InvestigationKind.DIVERGENT_OUTPUT and row.state == "open":
+        assert row.job_id is not None, row
         resolve_quarantine(
             context.reconciler,
-            job_id=row["job_id"],
+            job_id=row.job_id,
             actor=principal.caller,
             keep=keep,
             withdraw=withdraw,
@@ -119,7 +120,7 @@ def resolve_investigation(
         investigation_id,
         note=note,
         actor=principal.caller,
-        withdraw=withdraw and row["kind"] in OBJECT_KINDS,
+        withdraw=withdraw and row.kind in OBJECT_KINDS,
     )
 
 

@@ -72,6 +72,35 @@ class InvestigationRequest:
     tenant: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class InvestigationRow:
+    """One investigation; the comments of the columns say what each field means."""
+
+    investigation_id: str
+    job_id: str | None
+    kind: InvestigationKind
+    subject: str
+    owner: str
+    escalation: str
+    state: str
+    opened_at: dt.datetime
+    deadline_at: dt.datetime
+    reason_code: str
+    suspected_effect: str
+    last_safe_checkpoint: int | None
+    allowed_repair: str
+    evidence: Mapping[str, Any]
+    resolution: str
+    resolved_by: str | None
+    resolved_at: dt.datetime | None
+    tenant: str
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> InvestigationRow:
+        """Read one row of `select(investigations)`."""
+        return cls(**{**row, "kind": InvestigationKind(row["kind"])})
+
+
 _BY_SUBJECT = (
     select(investigations.c.investigation_id, investigations.c.state, investigations.c.evidence)
     .where(investigations.c.kind == bindparam("of_kind"))
@@ -198,8 +227,8 @@ def _add_evidence(tx: LedgerTransaction, known: Mapping[str, Any], evidence: Map
 
 def read_investigation(
     tx: LedgerTransaction, investigation_id: str, *, tenant: str | None = None
-) -> dict[str, Any]:
-    """Return one investigation's row. Raises NotFound: unknown, or another tenant's."""
+) -> InvestigationRow:
+    """Return one investigation. Raises NotFound: unknown, or another tenant's."""
     row = tx.row(
         select(investigations)
         .where(investigations.c.investigation_id == investigation_id)
@@ -207,7 +236,7 @@ def read_investigation(
     )
     if row is None:
         raise NotFound(NOT_FOUND, investigation_id=investigation_id)
-    return row
+    return InvestigationRow.from_row(row)
 
 
 def list_investigations(
@@ -252,7 +281,7 @@ def assign_investigation(
     append_event(
         tx,
         EventKind.INVESTIGATION_ASSIGNED,
-        job_id=row["job_id"],
+        job_id=row.job_id,
         investigation_id=investigation_id,
         owner=owner,
         by=actor,
@@ -296,13 +325,13 @@ def resolve_investigation(
         .values(state=RESOLVED, resolution=resolution, resolved_by=actor, resolved_at=tx.now())
     )
     if written.rowcount == 0:
-        if row["resolution"] == resolution:
+        if row.resolution == resolution:
             return
         raise NotAllowed(INVESTIGATION_CLOSED, investigation_id=investigation_id)
     append_event(
         tx,
         EventKind.INVESTIGATION_RESOLVED,
-        job_id=row["job_id"],
+        job_id=row.job_id,
         investigation_id=investigation_id,
         resolution=resolution,
         by=actor,

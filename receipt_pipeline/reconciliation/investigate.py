@@ -13,11 +13,12 @@ from receipt_pipeline.core.lifecycle import JobState, Phase
 from receipt_pipeline.ledger.effects.outbox import unknown_subjects
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.invariants import INVARIANTS
-from receipt_pipeline.ledger.invariants.invariant import Bounds, Invariant, Row, find
+from receipt_pipeline.ledger.invariants.invariant import Bounds, Invariant, find
 from receipt_pipeline.ledger.investigations import (
     OPEN,
     InvestigationKind,
     InvestigationRequest,
+    InvestigationRow,
     escalate_overdue,
     open_while_violated,
     plain_subject,
@@ -118,19 +119,19 @@ def _held_subjects(tx: LedgerTransaction) -> set[str]:
     return {plain_subject(subject) for subject in tx.execute(_HELD_SUBJECTS).scalars()}
 
 
-def is_still_violated(tx: LedgerTransaction, row: Row, *, bounds: Bounds) -> bool:
+def is_still_violated(tx: LedgerTransaction, row: InvestigationRow, *, bounds: Bounds) -> bool:
     """Return whether ledger and objects, as last observed, still show what an investigation is about.
 
     Investigations that a note resolves are decisions of their owner, for which nothing has to change.
     """
-    if row["kind"] == InvestigationKind.UNKNOWN_EFFECT:
-        job = read_job(tx, row["job_id"])
+    if row.kind == InvestigationKind.UNKNOWN_EFFECT:
+        job = read_job(tx, row.job_id or "")
         return job is not None and (job.state, job.phase) == (JobState.RUNNING, Phase.RECONCILING)
-    subject = plain_subject(row["subject"])
+    subject = plain_subject(row.subject)
     return any(
         _is_violation_of(invariant, subject, violation)
         for invariant in INVARIANTS
-        if invariant.investigation is not None and invariant.investigation.kind == row["kind"]
+        if invariant.investigation is not None and invariant.investigation.kind == row.kind
         for violation in find(tx, invariant, bounds).rows
     )
 

@@ -144,24 +144,25 @@ def decide_investigation(
     with context.ledger.reading() as tx:
         row = read_investigation(tx, investigation_id)
     resolution = f"{WITHDRAW}: {note}" if withdraw and note else WITHDRAW if withdraw else note
-    if row["state"] == OPEN and row["kind"] in OBJECT_KINDS:
-        _observe_again(context, row["job_id"])
+    if row.state == OPEN and row.kind in OBJECT_KINDS:
+        _observe_again(context, row.job_id)
     with context.ledger.transaction() as tx:
         row = read_investigation(tx, investigation_id)
-        if row["state"] == OPEN:
+        if row.state == OPEN:
             if withdraw:
-                assert row["kind"] in OBJECT_KINDS, row["kind"]
-                withdraw_result(tx, job_id=row["job_id"], actor=actor)
+                assert row.kind in OBJECT_KINDS, row.kind
+                assert row.job_id is not None, row
+                withdraw_result(tx, job_id=row.job_id, actor=actor)
             elif is_still_violated(tx, row, bounds=context.bounds()):
-                repair = row["allowed_repair"]
+                repair = row.allowed_repair
                 raise NotAllowed(FACT_STANDS, investigation_id=investigation_id, allowed_repair=repair)
         resolve_investigation(tx, investigation_id, resolution=resolution, actor=actor)
 
 
-def _observe_again(context: ReconciliationContext, job_id: str) -> None:
+def _observe_again(context: ReconciliationContext, job_id: str | None) -> None:
     """Look at the object now: it may have been restored since the last sweep."""
     with context.ledger.reading() as tx:
-        expected = expected_results(tx, job_ids=[job_id])
+        expected = expected_results(tx, job_ids=[job_id] if job_id else [])
     record_observations(
         context, [observe_result(context, result, depth=Depth.CONTENT) for result in expected]
     )

@@ -31,7 +31,7 @@ def digest_of(value: Any) -> str:
 
 
 def is_digest(text: object) -> bool:
-    """Tell whether the text is a full `sha256:` digest in lower case."""
+    """Return whether the text is a full `sha256:` digest in lower case."""
     if not isinstance(text, str) or len(text) != 71 or not text.startswith("sha256:"):
         return False
     return all(character in "0123456789abcdef" for character in text[7:])

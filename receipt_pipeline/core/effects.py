@@ -49,7 +49,7 @@ EFFECT_TRANSITIONS: frozenset[tuple[EffectState, EffectState]] = frozenset(
 
 
 class Capability(StrEnum):
-    """What a provider offers to somebody who does not know whether a call arrived."""
+    """What a provider offers when it is not known whether a call arrived."""
 
     LOOKUP = "lookup"
     KEY_ONLY = "key_only"

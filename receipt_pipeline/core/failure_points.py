@@ -56,7 +56,7 @@ def install_plan(plan: FailurePlan) -> None:
 
 
 def remove_plan() -> None:
-    """Return to production behaviour."""
+    """Return to production behavior."""
     _installed.clear()
 
 

@@ -118,7 +118,7 @@ class EarlierItem:
 
 @dataclass(frozen=True, slots=True)
 class ItemContext:
-    """The circumstances of one item, all of them frozen when it is judged.
+    """The circumstances of one item, all of them frozen when it is evaluated.
 
     Attributes:
         accepted_at: when the job was accepted, by the ledger; None for a scan without a job.

@@ -39,7 +39,7 @@ class TerminalClass(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where an open job stands, as it is stored; see `Reading` for what time adds."""
+    """The stored phase of an open job; see `DerivedPhase` for what time adds."""
 
     QUEUED = "queued"
     NO_CAPABLE_WORKER = "no_capable_worker"
@@ -53,7 +53,7 @@ class Phase(StrEnum):
 
 
 class DerivedPhase(StrEnum):
-    """What a reading shows in place of the stored phase once a deadline has passed; never stored."""
+    """What is shown instead of the stored phase after a deadline has passed; never stored."""
 
     OVERDUE = "overdue"
     DELAYED = "delayed"

@@ -218,7 +218,7 @@ class JobSituation:
 
     Attributes:
         shown: the stored phase of an open job, or what is shown instead of it past a deadline.
-        reason_code: of the terminal record, "" where there is none.
+        reason_code: of the terminal record, "" if there is none.
         object_fault: what was last found wrong with the result object, None if nothing.
         retried: a child job was accepted for its unresolved items.
     """

@@ -1,4 +1,4 @@
-"""Who asks: tenant, caller and roles, checked by the one function that every door calls."""
+"""Tenant, caller and roles, checked by one function for every entry point."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Principal:
     roles: frozenset[str]
 
 
-class _NothingAskedFor:
-    """Stands for a request that concerns no record yet."""
+class _NoRecord:
+    """The request concerns no record."""
 
 
-NOTHING = _NothingAskedFor()
+NO_RECORD = _NoRecord()
 
 
 class Owned(Protocol):
@@ -41,22 +41,22 @@ class Owned(Protocol):
 
     @property
     def tenant(self) -> str:
-        """Return whose it is."""
+        """Return the tenant."""
 
 
 def require(
-    principal: Principal, *any_of: Role, record: Owned | Mapping[str, Any] | _NothingAskedFor | None = NOTHING
+    principal: Principal, *any_of: Role, record: Owned | Mapping[str, Any] | _NoRecord | None = NO_RECORD
 ) -> None:
-    """Let the principal pass, or raise; it fails closed where tenant or roles are empty.
+    """Raise unless the principal may do this; empty tenant or roles are refused.
 
     Args:
-        any_of: roles of which one suffices.
-        record: the row asked for, with its `tenant`; None when there is no such row.
+        any_of: roles, one of which is enough.
+        record: the requested row with its `tenant`; None when it does not exist.
     Raises:
         NotFound: the record is unknown, or belongs to another tenant; the answer is the same.
-        NotAllowed: NOT_PERMITTED.v1, naming the roles that would do.
+        NotAllowed: NOT_PERMITTED.v1, naming the accepted roles.
     """
-    if not isinstance(record, _NothingAskedFor) and (record is None or not _own(principal, record)):
+    if not isinstance(record, _NoRecord) and (record is None or not _own(principal, record)):
         raise NotFound(NOT_FOUND)
     if not principal.tenant or not principal.caller or principal.roles.isdisjoint(any_of):
         raise NotAllowed(NOT_PERMITTED, needed=sorted(any_of))

@@ -1,4 +1,4 @@
-"""Retries what a closed job left, as a child job: looked at first, then accepted under renewed authority."""
+"""Retry the unresolved items of a closed job as a child job."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from receipt_pipeline.objects.store import scan_key
 
 @dataclass(frozen=True, slots=True)
 class RetryScope:
-    """What a retry of a closed job touches, and what of it stays.
+    """Which items of a closed job a retry touches.
 
     Attributes:
-        touched: rows of the items that a child works on.
-        unreadable: rows of items left whose stored scan is gone or altered; they are not touched.
-        child: the job that an identical retry has made, None where there is none.
+        touched: rows of the items that a child processes.
+        unreadable: rows of unresolved items whose stored scan is missing or changed; they are not touched.
+        child: the job that an identical retry has made, None if there is none.
     """
 
     parent: JobRow
@@ -50,7 +50,7 @@ class RetryScope:
     child: JobRow | None
 
     def as_document(self) -> dict[str, Any]:
-        """Return the preview: every touched unit by id, what stays, and under which identities."""
+        """Return the preview: every touched item by id, the untouched ones, and the pins."""
         parent = self.parent
         stay = len(self.touched) + len(self.unreadable)
         return {
@@ -58,8 +58,8 @@ class RetryScope:
             "terminal": {"state": parent.state, "class": parent.terminal_class},
             "items": {"requested": parent.items_requested}
             | {name.value: count for name, count in self.counts.items()},
-            "touched": [_unit(item) for item in self.touched],
-            "not_readable": [_unit(item) for item in self.unreadable],
+            "touched": [_touched_item(item) for item in self.touched],
+            "not_readable": [_touched_item(item) for item in self.unreadable],
             "untouched": parent.items_requested - stay,
             "pins": parent.pins.as_document(),
             "reconciliation_cutoff": _iso(self.request.reconciliation_cutoff),
@@ -71,7 +71,7 @@ def _iso(value: dt.datetime | None) -> str | None:
     return value.isoformat() if value else None
 
 
-def _unit(item: ItemRow) -> dict[str, Any]:
+def _touched_item(item: ItemRow) -> dict[str, Any]:
     return {
         "item_id": item.item_id,
         "label": item.label,
@@ -87,8 +87,8 @@ def preview_retry(
     """Return what a retry would touch; nothing is written.
 
     Raises:
-        NotFound: unknown or foreign. NotAllowed: the job is open or held, nothing is left, or nothing
-            that is left can be read again; see the reason.
+        NotFound: unknown or foreign. NotAllowed: the job is open or on hold, has no unresolved items, or
+            none of them can be read again; see the reason.
     """
     with intake.ledger.reading() as tx:
         require(principal, Role.SUBMITTER, Role.OPERATOR, record=read_job(tx, job_id))
@@ -114,7 +114,7 @@ def preview_retry(
 
 
 def _is_readable(intake: IntakeContext, item: ItemRow) -> bool:
-    """Tell whether the stored scan is the one that was accepted."""
+    """Return whether the stored scan is the accepted one."""
     try:
         found = intake.objects.digest(scan_key(item.tenant, item.sha256))
     except ObjectFault:
@@ -125,9 +125,9 @@ def _is_readable(intake: IntakeContext, item: ItemRow) -> bool:
 def retry_unresolved(
     intake: IntakeContext, job_id: str, *, principal: Principal, cutoff: dt.datetime | None = None
 ) -> dict[str, Any]:
-    """Accept the child over what a closed job left, or join the one that an identical retry has made.
+    """Accept a child for the unresolved items of a closed job, or join the one of an identical retry.
 
-    The parent's record, its pins and its stored scans stay as they are, and both records name each other.
+    The parent's record, pins and stored scans do not change, and both records name each other.
 
     Returns:
         The child's acceptance, with `parent`, and the ids in `touched`.
@@ -142,7 +142,7 @@ def retry_unresolved(
         hold_objects(tx, keys, holder=holder, hold_kind=HOLD_WHILE_COPYING)
     point("hold.after")
     try:
-        # Looked at once more under the hold: a clean-up may have come between.
+        # Checked again under the hold, because a sweep may have removed scans meanwhile.
         scope = preview_retry(intake, job_id, principal=principal, cutoff=cutoff)
         point("accept.before")
         child, joined = _accept_or_join(intake, scope, principal=principal, keys=keys, holder=holder)
@@ -151,9 +151,9 @@ def retry_unresolved(
         with intake.ledger.transaction() as tx:
             release_holds(tx, holder=holder)
         raise
-    for told in (child.job_id, job_id):
-        with suppress(PipelineError, OSError):  # A status document that is not written now is stale, and due.
-            intake.after_accept(told)
+    for changed_id in (child.job_id, job_id):
+        with suppress(PipelineError, OSError):  # A status document that is not written now is written later.
+            intake.after_accept(changed_id)
     answer = acceptance_of(intake, child, replayed=joined).as_document()
     return answer | {"parent": job_id, "touched": [item.item_id for item in scope.touched]}
 
@@ -164,7 +164,7 @@ def _accept_or_join(
     try:
         return _accept(intake, scope, principal=principal, keys=keys, holder=holder)
     except IntegrityError:
-        # Another retry committed the same child since we looked: we join it.
+        # Another retry committed the same child meanwhile, so this one joins it.
         return _accept(intake, scope, principal=principal, keys=keys, holder=holder)
 
 

@@ -41,7 +41,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def confined_parts(uri: str, *, pointer: str) -> tuple[str, ...]:
-    """Return the steps of a relative path, judged by its text alone.
+    """Return the steps of a relative path, evaluated by its text alone.
 
     Raises:
         InputRefused: PATH.OUTSIDE.v1 for `..`, absolute paths, drive letters, schemes, backslashes:

@@ -296,7 +296,7 @@ def test_an_answer_that_cannot_be_written_holds_nobody_else_up(intake: IntakeCon
     (intake.inbox / "stray.json").write_text("{}")
     assert sweep(intake).counts == {"accepted": 1, "waiting": 1, "misplaced": 1}
     told = json.loads((intake.outbox(TENANT) / "inbox.json").read_text())
-    assert told["waiting"] == {"acme/a/m.json": "its answer cannot be written: EISDIR"}
+    assert told["waiting"] == {"acme/a/m.json": "The answer cannot be written (EISDIR)."}
     in_the_way.rmdir()
     assert sweep(intake).counts["accepted"] == 1
     assert len(acknowledgements(intake)) == len(job_rows(intake.ledger)) == 2

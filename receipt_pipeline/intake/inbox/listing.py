@@ -1,4 +1,4 @@
-"""What each file of a drop folder is."""
+"""The files of the inbox and their kinds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from receipt_pipeline.intake.manifest import MANIFEST_SUFFIXES
 LOOSE = "loose"
 ACCEPTED = "accepted"
 REFUSED = "refused"
-# One tenant's folders without end must not keep anybody else's deliveries from being read.
+# Endless folders of one tenant must not delay the deliveries of others.
 FOLDERS_DEEP_MAX = 64
 TENANT_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class FileKind(StrEnum):
-    """What a dropped file is to us."""
+    """The kind of a dropped file, from its place and name."""
 
     MANIFEST = "manifest"
     LOOSE_SCAN = "loose_scan"
@@ -33,11 +33,11 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DroppedFile:
-    """One file of the drop folder.
+    """One file of the inbox.
 
     Attributes:
         place: its path below the inbox, beginning with the tenant; an address, never an identity.
-        tenant: "" for what lies in no tenant's folder.
+        tenant: "" for a file outside of all tenant folders.
         mtime_ns: the file system's own time, compared only with itself.
     """
 
@@ -49,18 +49,18 @@ class DroppedFile:
 
     @property
     def name(self) -> str:
-        """Return the file's own name."""
+        """Return the name without folders."""
         return PurePosixPath(self.place).name
 
     @property
     def suffix(self) -> str:
-        """Return the ending that says which format a manifest has."""
+        """Return the suffix, which names the format of a manifest."""
         return PurePosixPath(self.place).suffix.lower()
 
 
 @dataclass(slots=True)
 class InboxListing:
-    """Everything that lies in the drop folder at one moment."""
+    """All files of the inbox at one moment."""
 
     tenants: set[str] = field(default_factory=set)
     files: list[DroppedFile] = field(default_factory=list)
@@ -71,10 +71,10 @@ class InboxListing:
 
 
 def list_inbox(inbox: Path) -> InboxListing:
-    """Return what lies in the drop folder, ordered by place.
+    """Return the files of the inbox, ordered by place.
 
-    Links are never followed. Our own folders `accepted` and `refused`, and our refusals, are no
-    deliveries. A folder deeper than `FOLDERS_DEEP_MAX` is named as ignored and not looked into.
+    Links are never followed. The folders `accepted` and `refused` and written refusals are left out.
+    A folder deeper than `FOLDERS_DEEP_MAX` is listed as ignored and not read.
     """
     listing = InboxListing()
     for entry in _entries(inbox):
@@ -126,7 +126,7 @@ def _file(entry: os.DirEntry[str], place: str, tenant: str, kind: FileKind) -> I
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
-            # A name that is no text cannot be named in a ledger or an answer.
+            # A name that is not text cannot be stored or answered.
             entries = [entry for entry in found if _is_text(entry.name)]
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
@@ -168,7 +168,7 @@ REFUSAL_SUFFIX = ".refusal.json"
 
 
 def is_temporary(name: str) -> bool:
-    """Tell whether a name is one that uploads, editors and desktops leave while or after they work."""
+    """Return whether uploads, editors or desktops create files with this name."""
     folded = name.lower()
     return (
         folded.startswith(TEMPORARY_PREFIXES) or folded.endswith(TEMPORARY_SUFFIXES) or folded in SIDE_FILES

@@ -23,15 +23,14 @@ from receipt_pipeline.ledger.submissions import RowOutcome, SubmissionState
 DIGEST_DIGITS = 8
 NAME_BYTES_MAX = 180
 SAME_NAME_MAX = 100
-TAKEN = frozenset({RowOutcome.ACCEPTED, RowOutcome.JOINED})
+ANSWERED_BY_JOB = frozenset({RowOutcome.ACCEPTED, RowOutcome.JOINED})
 
 
 @dataclass(frozen=True, slots=True)
 class InboxScans:
-    """Scans beside a dropped manifest, or where an earlier manifest's acceptance moved them along.
+    """Scans next to a dropped manifest, or moved when an earlier manifest was accepted.
 
-    A moved scan carries the beginning of its digest in its name, so that nothing is mistaken for
-    it; its bytes are verified like any other's.
+    The name of a moved scan contains the beginning of its digest; its bytes are verified as usual.
     """
 
     inbox: Path
@@ -44,13 +43,13 @@ class InboxScans:
         return self.inbox / self.tenant / self.below
 
     def confine(self, item: ItemRequest, pointer: str) -> None:
-        """Refuse a path that leads out of the manifest's folder."""
+        """Refuse a path that points outside of the manifest's folder."""
         confined_parts(item.uri, pointer=pointer)
 
     def open(self, item: ItemRequest, pointer: str) -> int:
-        """Open one scan below the manifest's folder, or the one that was moved along from this very place.
+        """Open one scan below the manifest's folder, or the one that was moved from this place.
 
-        Where both are, another manifest's scan may have taken the place: the digest tells which is meant.
+        If both exist, the digest decides: the file may belong to another manifest.
         """
         moved = self._open_moved(item, pointer) if item.sha256 else None
         try:
@@ -76,13 +75,13 @@ class InboxScans:
 
 
 def scans_of(intake: IntakeContext, file: DroppedFile) -> InboxScans:
-    """Return where the scans of a dropped file come from."""
+    """Return the source of the scans of a dropped file."""
     _, _, inside = file.place.partition("/")
     return InboxScans(intake.inbox, file.tenant, inside.rpartition("/")[0])
 
 
 def marked(path: str, sha256: str) -> str:
-    """Return a path whose name carries the beginning of a digest, where there is one, before its ending."""
+    """Return a path with the beginning of a digest, if there is one, before its suffix."""
     whole = PurePosixPath(path)
     stem = whole.stem.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
     return str(whole.with_name(stem + _mark(sha256) + whole.suffix))
@@ -93,7 +92,7 @@ def _mark(digest: str) -> str:
 
 
 def acknowledge(intake: IntakeContext, file: DroppedFile, delivered: Delivered) -> None:
-    """Write the acknowledgement into the tenant's outbox; writing it again gives the same file."""
+    """Write the acknowledgment into the tenant's outbox; writing it again gives the same file."""
     stem = file.name.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
     path = intake.outbox(file.tenant) / f"{stem}{_mark(delivered.document_digest)}.ack.json"
     write_document(path, delivered.as_document(brief=len(delivered.lines) > 1))
@@ -102,7 +101,7 @@ def acknowledge(intake: IntakeContext, file: DroppedFile, delivered: Delivered) 
 def move_delivery(intake: IntakeContext, file: DroppedFile, delivered: Delivered) -> bool:
     """Move a handled file into `accepted/` or `refused/`; False when it could not be moved.
 
-    Another one that has taken its name since is not what was handled, and stays.
+    A newer file with the same name is not moved.
     """
     taken = delivered.state in (SubmissionState.ACCEPTED, SubmissionState.JOINED)
     root = intake.inbox / file.tenant / (ACCEPTED if taken else REFUSED)
@@ -119,25 +118,25 @@ def move_scans(
 ) -> None:
     """Move the scans of accepted and joined rows; those of refused rows stay for a corrected manifest.
 
-    What stands under a scan's name by now may be another manifest's: only the accepted bytes are moved.
+    Only the accepted bytes are moved: the file may have been replaced by another manifest's scan.
     """
     scans = scans_of(intake, file)
-    for item in _taken_items(parsed, delivered):
+    for item in _accepted_items(parsed, delivered):
         source = scans.folder.joinpath(*confined_parts(item.uri, pointer=""))
         target = intake.inbox / file.tenant / ACCEPTED / scans.below / marked(item.uri, item.sha256)
-        if not _passes_a_link(source, below=scans.folder):
+        if not _contains_link(source, below=scans.folder):
             _move(source, target, digest=item.sha256)
 
 
-def _taken_items(parsed: JobRequest | Batch, delivered: Delivered) -> list[ItemRequest]:
-    taken = {line.row_no for line in delivered.lines if line.outcome in TAKEN}
+def _accepted_items(parsed: JobRequest | Batch, delivered: Delivered) -> list[ItemRequest]:
+    taken = {line.row_no for line in delivered.lines if line.outcome in ANSWERED_BY_JOB}
     if isinstance(parsed, JobRequest):
         return list(parsed.items) if taken else []
     return [row.request.items[0] for row in parsed.rows if row.request is not None and row.row_no in taken]
 
 
-def _passes_a_link(path: Path, *, below: Path) -> bool:
-    """Tell whether a link stands on the way; what a link leads to is never moved."""
+def _contains_link(path: Path, *, below: Path) -> bool:
+    """Return whether the path contains a link; the target of a link is never moved."""
     steps = [path, *path.parents]
     return any(step.is_symlink() for step in steps[: steps.index(below)])
 
@@ -145,11 +144,11 @@ def _passes_a_link(path: Path, *, below: Path) -> bool:
 def _move(source: Path, target: Path, *, digest: str) -> Path | None:
     """Move a file without overwriting another; returns where it is now, None when it stays.
 
-    A file that cannot be moved is remembered by its row and not handled twice. A file of other bytes
-    than the digest tells stays where it is; an empty digest names no bytes.
+    A file that cannot be moved is remembered by its row and not processed twice. A file with another
+    digest stays; an empty digest matches every file.
     """
     try:
-        if not source.is_file() or (digest and not _holds(source, digest)):
+        if not source.is_file() or (digest and not _has_digest(source, digest)):
             return None
         target.parent.mkdir(parents=True, exist_ok=True)
         for number in range(1, SAME_NAME_MAX):
@@ -162,8 +161,8 @@ def _move(source: Path, target: Path, *, digest: str) -> Path | None:
     return None
 
 
-def _holds(path: Path, digest: str) -> bool:
-    """Tell whether a file's bytes hash to a digest, bare or whole."""
+def _has_digest(path: Path, digest: str) -> bool:
+    """Return whether a file has a digest, with or without `sha256:`."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         return _digest_of(handle) == digest.removeprefix("sha256:")
@@ -172,7 +171,7 @@ def _holds(path: Path, digest: str) -> bool:
 
 
 def _digest_of(handle: int) -> str:
-    """Return the hex digest of an open file, and leave it at its beginning; "" where it cannot be read."""
+    """Return the hex digest of an open file, and rewind it; "" when it cannot be read."""
     try:
         digest = hex_digest_of(handle)
         os.lseek(handle, 0, os.SEEK_SET)

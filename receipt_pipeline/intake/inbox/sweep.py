@@ -1,4 +1,4 @@
-"""Bounded passes over the drop folders, with an arrival timeout."""
+"""Bounded passes over the inbox."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from receipt_pipeline.ledger.submissions import (
     submissions_in_place,
 )
 
-DOOR = "inbox"
+ENTRY_POINT = "inbox"
 NAMES_MAX = 100
 LISTED_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class SweepSummary:
-    """What one pass did and what it saw.
+    """The result of one pass.
 
     Attributes:
         counts: deliveries handled by state, `waiting` ones, `ignored` names, `pictures` that no
-            manifest names, `misplaced` files; only what is not zero.
-        ignored: places of temporary and side files, the first of them.
-        pictures: places of pictures that wait for a manifest, the first of them.
-        finished: False when the pass ended by its time bound, or another sweep was at work.
+            manifest names, `misplaced` files; without zeros.
+        ignored: the first places of temporary and side files.
+        pictures: the first places of pictures without a manifest.
+        finished: False when the time limit was reached, or another sweep is running.
     """
 
     counts: Mapping[str, int]
@@ -59,13 +59,13 @@ class SweepSummary:
 
 
 def sweep_inbox(intake: IntakeContext, *, time_bound_s: float) -> SweepSummary:
-    """Take in what was dropped, as far as the time reaches; the next pass goes on from there.
+    """Process dropped files within the time limit; the next pass continues.
 
-    The ledger is the only memory: a pass may be killed anywhere and repeated at any time. A second
-    sweep of the same home at the same moment does nothing.
+    All progress is in the ledger: a pass may be killed anywhere and repeated at any time. A second
+    sweep of the same data directory at the same time does nothing.
 
     Raises:
-        ObjectFault, LedgerUnavailable: the pass broke off; what it decided stays decided.
+        ObjectFault, LedgerUnavailable: the pass stopped; its decisions are kept.
     """
     ends_at = time.monotonic() + time_bound_s
     intake.inbox.mkdir(parents=True, exist_ok=True)
@@ -85,15 +85,15 @@ def _sweep(intake: IntakeContext, ends_at: float) -> SweepSummary:
     counts: Counter[str] = Counter()
     counts["misplaced"] = _refuse_misplaced(intake, listing.of_kind(FileKind.MISPLACED), known)
     ignored = listing.of_kind(FileKind.IGNORED)
-    _note_ignored(intake, ignored, known)
+    _record_ignored(intake, ignored, known)
     dropped.note_loose(listing.of_kind(FileKind.LOOSE_SCAN))
     finished = True
     try:
-        files = _in_turn(listing.of_kind(FileKind.MANIFEST, FileKind.LOOSE_SCAN), known)
+        files = _in_fair_order(listing.of_kind(FileKind.MANIFEST, FileKind.LOOSE_SCAN), known)
         for number, file in enumerate(files):
             if number and time.monotonic() >= ends_at:
                 raise PassEnded
-            counts[_handled(dropped, file).value] += 1
+            counts[_process(dropped, file).value] += 1
     except PassEnded:
         finished = False
     finally:
@@ -111,17 +111,17 @@ def _sweep(intake: IntakeContext, ends_at: float) -> SweepSummary:
     )
 
 
-def _handled(dropped: DroppedFiles, file: DroppedFile) -> SubmissionState:
-    """Handle one file; where its answer cannot be written it waits for it, and holds nobody else up."""
+def _process(dropped: DroppedFiles, file: DroppedFile) -> SubmissionState:
+    """Process one file; it waits when its answer cannot be written, without delaying others."""
     try:
         return dropped.handle(file)
     except OSError as error:
-        dropped.waiting[file.place] = f"its answer cannot be written: {cause_of(error)}"
+        dropped.waiting[file.place] = f"The answer cannot be written ({cause_of(error)})."
         return SubmissionState.WAITING
 
 
-def _in_turn(files: Iterable[DroppedFile], known: Mapping[str, dict[str, Any]]) -> list[DroppedFile]:
-    """Return the files so that none starves: tenants take turns, new ones first, then the longest unseen."""
+def _in_fair_order(files: Iterable[DroppedFile], known: Mapping[str, dict[str, Any]]) -> list[DroppedFile]:
+    """Return the files in fair order: tenants alternate, new files first, then the longest unseen."""
     by_tenant: dict[str, list[DroppedFile]] = {}
     for file in files:
         by_tenant.setdefault(file.tenant, []).append(file)
@@ -137,7 +137,7 @@ def _in_turn(files: Iterable[DroppedFile], known: Mapping[str, dict[str, Any]]) 
 
 
 def _forget_gone(intake: IntakeContext, listing: InboxListing, known: dict[str, dict[str, Any]]) -> None:
-    """Let go of places that are empty now: files moved along before a crash, or taken back."""
+    """Forget places that are empty now: files moved before a crash, or removed."""
     present = {file.place for file in listing.files}
     gone = [row for place, row in known.items() if place not in present]
     if not gone:
@@ -153,22 +153,22 @@ def _forget_gone(intake: IntakeContext, listing: InboxListing, known: dict[str, 
 def _refuse_misplaced(
     intake: IntakeContext, files: list[DroppedFile], known: Mapping[str, dict[str, Any]]
 ) -> int:
-    """Put a refusal beside every file that lies where nothing is read; it is recorded once."""
+    """Write a refusal next to every file in a place that is not read; it is recorded once."""
     for file in files:
         refusal = InputRefused(INBOX_MISPLACED, file=file.name)
         if file.place not in known:
             _record(intake, file, SubmissionState.REFUSED, refusal)
-        beside = intake.inbox / (file.place + REFUSAL_SUFFIX)
-        with suppress(OSError):  # The record stands; a folder that takes no answer holds nobody else up.
-            if not beside.exists():
-                write_document(beside, refusal.as_document())
+        answer = intake.inbox / (file.place + REFUSAL_SUFFIX)
+        with suppress(OSError):  # The record is kept; a read-only folder does not delay others.
+            if not answer.exists():
+                write_document(answer, refusal.as_document())
     return len(files)
 
 
-def _note_ignored(
+def _record_ignored(
     intake: IntakeContext, files: list[DroppedFile], known: Mapping[str, dict[str, Any]]
 ) -> None:
-    """Record names that are ignored, once each, so that somebody can see them."""
+    """Record ignored names, once each."""
     for file in files:
         if file.place not in known:
             _record(intake, file, SubmissionState.IGNORED, None)
@@ -182,7 +182,7 @@ def _record(
             tx,
             tenant=file.tenant,
             caller=intake.inbox_caller,
-            door=DOOR,
+            door=ENTRY_POINT,
             label=file.name,
             place=file.place,
             document_digest="",
@@ -191,9 +191,9 @@ def _record(
 
 
 def _unnamed(intake: IntakeContext, listing: InboxListing, named: set[str]) -> list[str]:
-    """Return pictures that no waiting manifest names and that have lain there beyond the limit.
+    """Return pictures beyond the arrival timeout that no waiting manifest names.
 
-    Their age is the file system's word and decides nothing: they are only listed.
+    Their age comes from the file system and decides nothing: they are only listed.
     """
     oldest_ns = time.time_ns() - int(intake.limits.intake.arrival_timeout_s * 1_000_000_000)
     pictures = listing.of_kind(FileKind.PICTURE)
@@ -207,7 +207,7 @@ def _write_folder_documents(
     pictures: list[str],
     waiting: Mapping[str, str],
 ) -> None:
-    """Write per tenant what lies unhandled in the drop folder, for people who can only read files."""
+    """Write the unprocessed files of each tenant, for people who can only read files."""
     for tenant in listing.tenants:
 
         def own(places: Iterable[str], tenant: str = tenant) -> list[str]:
@@ -219,6 +219,6 @@ def _write_folder_documents(
             "ignored": own(file.place for file in ignored),
         }
         path: Path = intake.outbox(tenant) / "inbox.json"
-        with suppress(OSError):  # The next pass writes it; the others' are written meanwhile.
+        with suppress(OSError):  # The next pass writes it; the documents of others are written now.
             if any(document.values()) or path.exists():
                 write_document(path, document)

@@ -99,7 +99,7 @@ def _event_text(tx: LedgerTransaction, seq: int) -> str:
 
 
 def is_mark_of(tx: LedgerTransaction, mark: LedgerMark) -> bool:
-    """Tell whether this ledger went on from where the mark was taken.
+    """Return whether this ledger went on from where the mark was taken.
 
     A ledger that was replaced, or restored from a copy, has another history: then nothing is known.
     """

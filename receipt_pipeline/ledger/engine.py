@@ -61,7 +61,7 @@ class LedgerTransaction:
 
     @property
     def skips_locked_rows(self) -> bool:
-        """Tell whether FOR UPDATE SKIP LOCKED has a meaning here."""
+        """Return whether FOR UPDATE SKIP LOCKED has a meaning here."""
         return self._connection.dialect.name == "postgresql"
 
     @property
@@ -71,7 +71,7 @@ class LedgerTransaction:
 
     @property
     def commits_in_order(self) -> bool:
-        """Tell whether an event with a lower number is never committed after one with a higher."""
+        """Return whether an event with a lower number is never committed after one with a higher."""
         return self._connection.dialect.name != "postgresql"
 
     def serialise(self, name: str) -> None:
@@ -293,7 +293,7 @@ def _newest_event_at(connection: sa.Connection) -> int:
 
 
 def _is_away(error: BaseException) -> bool:
-    """Tell whether the database itself is in trouble: gone, locked, or no database (any more)."""
+    """Return whether the database itself is in trouble: gone, locked, or no database (any more)."""
     # Some servers end a connection with an error of another family; what counts is that it is gone.
     lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
     return lost or type(error) in _TROUBLE
@@ -313,7 +313,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _lost_its_answer(error: BaseException) -> bool:
-    """Tell whether a failed commit may have been made: the connection broke, so no server refused it.
+    """Return whether a failed commit may have been made: the connection broke, so no server refused it.
 
     SQLite has no connection to lose: its refused commit is rolled back.
     """

@@ -36,7 +36,7 @@ def authority_fault(
 ) -> Reason | None:
     """Return why a caller may not act now, None while he may.
 
-    A caller without any recorded grant acts under the roles of the settings alone (D14). A grant that
+    A caller without any recorded grant acts under the roles of the settings alone. A grant that
     no longer holds the asked role is a revocation of that role.
     """
     grant = newest_grant(tx, tenant=tenant, caller=caller)
@@ -120,7 +120,7 @@ def revoke_grant(tx: LedgerTransaction, *, tenant: str, caller: str, actor: str)
 
 
 def _tell(tx: LedgerTransaction, *, tenant: str, caller: str, change: str, actor: str) -> int:
-    """Journal the change, and on every open job of the caller, whose status then shows it (R042)."""
+    """Journal the change, and on every open job of the caller, whose status then shows it."""
     told: dict[str, Any] = {"caller": caller, "change": change, "by": actor}
     append_event(tx, EventKind.GRANT_CHANGED, tenant=tenant, **told)
     open_ids = _open_jobs(tx, tenant=tenant, caller=caller)

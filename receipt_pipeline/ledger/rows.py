@@ -37,11 +37,11 @@ class TenantScope:
     foreign: frozenset[str] = frozenset()
 
     def shows_job(self, job_id: str | None) -> bool:
-        """Tell whether a job may be shown."""
+        """Return whether a job may be shown."""
         return job_id not in self.foreign
 
     def shows_key(self, key: str) -> bool:
-        """Tell whether an object's key may be shown: it names a job, or a tenant."""
+        """Return whether an object's key may be shown: it names a job, or a tenant."""
         plain = key.removeprefix(_SET_ASIDE)
         owner = plain.split("/")[1] if plain.count("/") else ""
         if plain.startswith(_SCANS):

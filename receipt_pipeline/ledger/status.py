@@ -85,7 +85,7 @@ def read_facts(
 
 
 def read_reasons(tx: LedgerTransaction, job_id: str) -> dict[str, int]:
-    """Count the items that are not in the result by their reason code; these outlive every payload (R130)."""
+    """Count the items that are not in the result by their reason code; these outlive every payload."""
     query = (
         select(items.c.reason_code, func.count().label("n"))
         .where(items.c.job_id == job_id)

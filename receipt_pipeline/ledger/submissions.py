@@ -96,10 +96,10 @@ def read_submission(tx: LedgerTransaction, submission_id: str) -> dict[str, Any]
 
 
 def submission_status(tx: LedgerTransaction, submission_id: str, *, tenant: str) -> dict[str, Any]:
-    """Return where a delivery stands; its number of rows is found on the way, so there is no share (R117).
+    """Return where a delivery stands; its number of rows is found on the way, so there is no share.
 
     Raises:
-        NotFound: unknown, or another tenant's: the same answer (D9).
+        NotFound: unknown, or another tenant's: the same answer.
     """
     row = tx.row(
         select(submissions)

@@ -105,7 +105,7 @@ class Attempt:
 def record_rejection(
     worker: Worker, token: FencingToken, *, kind: str, ordinal: int | None, digest: str | None
 ) -> bool:
-    """Record a stale worker's refused write; a digest that differs from the ledger's is quarantined (D2).
+    """Record a stale worker's refused write; a digest that differs from the ledger's is quarantined.
 
     Returns:
         Whether what it carried may be kept: not when the job's payload is purged already.

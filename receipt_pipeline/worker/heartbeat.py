@@ -98,13 +98,13 @@ class Heartbeat:
 
     @property
     def refused(self) -> bool:
-        """Tell whether a renewal of the watched claim was refused: a later epoch holds the job."""
+        """Return whether a renewal of the watched claim was refused: a later epoch holds the job."""
         with self._lock:
             return self._refused
 
     @property
     def wave_closed(self) -> bool:
-        """Tell whether the wave was closed meanwhile, so that its run should end."""
+        """Return whether the wave was closed meanwhile, so that its run should end."""
         with self._lock:
             return self._wave_closed
 

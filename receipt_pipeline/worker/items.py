@@ -163,7 +163,7 @@ def _remember(
 
 
 def _read_scan(attempt: Attempt, item: ItemRow) -> bytes | Reason:
-    """Return the bytes that were accepted, or why there are none: never a newer file (R035).
+    """Return the bytes that were accepted, or why there are none: never a newer file.
 
     Raises:
         ObjectFault: the scan is there but cannot be read now.

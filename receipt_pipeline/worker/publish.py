@@ -19,7 +19,7 @@ from receipt_pipeline.worker.attempt import Attempt, Stop
 def publish(attempt: Attempt) -> Stop:
     """Close the job on a verified object, or without one where no item was kept.
 
-    The policy for what an earlier attempt left behind (R069): its keys are looked up first, and an
+    The policy for what an earlier attempt left behind: its keys are looked up first, and an
     object there that hashes to the very result is published under its own key instead of a second
     upload; anything else stays unnamed under its intent row. An intent for other bytes is a divergence
     and holds the job. Within one attempt there is one put: when it fails, the key is looked up; the
@@ -116,7 +116,7 @@ def _intend(attempt: Attempt, result: VerifiedResult) -> bool:
 
 
 def _upload(attempt: Attempt, result: VerifiedResult, data: bytes) -> None:
-    """Put the object once; after an error, look it up before anything is said about it (R092)."""
+    """Put the object once; after an error, look it up before anything is said about it."""
     try:
         point("upload.before")
         attempt.worker.objects.put(result.key, data)
@@ -129,7 +129,7 @@ def _upload(attempt: Attempt, result: VerifiedResult, data: bytes) -> None:
 
 
 def _read_back(attempt: Attempt, result: VerifiedResult) -> None:
-    """Read the stored object again: success is a verified object, never an answered put (D6)."""
+    """Read the stored object again: success is a verified object, never an answered put."""
     point("read_back.before")
     if not _is_stored(attempt, result.key, result):
         _record_state(attempt, result.key, EffectState.FAILED, RESULT_MISMATCH)

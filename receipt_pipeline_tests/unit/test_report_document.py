@@ -227,10 +227,12 @@ def test_a_result_that_is_gone_or_altered_is_named_until_it_is_back(
         with services.ledger.transaction() as tx:
             record_object_check(
                 tx,
-                object_key=job.result_key,
-                job_id=job.job_id,
-                outcome=found,
-                found_digest=job.result_digest if found is ObjectOutcome.OK else None,
+                ObjectObservation(
+                    object_key=str(job.result_key),
+                    job_id=job.job_id,
+                    outcome=found,
+                    found_digest=job.result_digest if found is ObjectOutcome.OK else None,
+                ),
             )
         return report_document(accountant)
 

@@ -29,7 +29,7 @@ def _config() -> Config:
 
 
 def is_current(connection: sa.Connection) -> bool:
-    """Tell whether the schema is this version's; reads only, so that a busy writer delays nobody.
+    """Return whether the schema is this version's; reads only, so that a busy writer delays nobody.
 
     Raises:
         LedgerUnavailable: LEDGER.NEWER.v1 when no migration of this version leads there.
@@ -77,7 +77,7 @@ def _alone(connection: sa.Connection) -> Config:
 
 
 def is_unused(ledger: Ledger) -> bool:
-    """Tell whether the ledger has no schema yet, or no record of a delivery, a job or a stored object.
+    """Return whether the ledger has no schema yet, or no record of a delivery, a job or a stored object.
 
     A file that is not there is not created: a backup may be about to take its place.
     """

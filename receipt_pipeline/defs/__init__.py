@@ -1,1 +1,1 @@
-"""The Dagster room: assets, checks, sensors and jobs; each one calls a service."""
+"""Dagster's assets, checks, sensors, schedules and jobs; each calls one function of `app/`."""

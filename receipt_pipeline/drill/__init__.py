@@ -1,1 +1,1 @@
-"""Failure drills: plans that act at core's failure points, shipped to users."""
+"""Failure drills in a temporary data directory, and the failure plans that they use."""

@@ -30,12 +30,12 @@ class Fault(StrEnum):
 
 
 class DrillFault(PipelineError):
-    """The fault that a plan raises; services treat it like any failure of the thing behind the point."""
+    """The error that a plan raises; services handle it like any failure at that point."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """One line of a plan: from the `first`th passage on, for `times` passages, the point does `fault`.
+    """One line of a plan: from passage number `first`, for `times` passages, the point does `fault`.
 
     Attributes:
         seconds: how long `hang` and `stall` last.
@@ -65,14 +65,14 @@ class Plan:
         fault = self._due(point_name)
         if fault is None:
             return
-        _bear_witness(fault)
+        _write_witness(fault)
         if fault.fault is Fault.ERROR:
             raise DrillFault(DRILL_FAILED_HERE, failure_point=point_name)
         if fault.fault is Fault.KILL:
             os.kill(os.getpid(), signal.SIGKILL)
-        if fault.fault is Fault.HANG:  # The whole worker stands still: nothing beats any more.
+        if fault.fault is Fault.HANG:  # The whole worker pauses, so its heartbeats stop too.
             self.silence()
-        _stand_still(fault)
+        _pause(fault)
 
     def altered(self, alteration: str, value: Any) -> Any:
         """Return the value, changed when the plan says so: dropped, or with another decision."""
@@ -91,14 +91,14 @@ class Plan:
         return None
 
 
-def _bear_witness(fault: PlannedFault) -> None:
-    """Write the point's name where the plan wants it, so that it is there even after SIGKILL."""
+def _write_witness(fault: PlannedFault) -> None:
+    """Write the point's name to the witness file, so that it is there even after SIGKILL."""
     if fault.witness:
         with Path(fault.witness).open("a") as file:
             file.write(fault.point + "\n")
 
 
-def _stand_still(fault: PlannedFault) -> None:
+def _pause(fault: PlannedFault) -> None:
     if not fault.until:
         time.sleep(fault.seconds)
         return
@@ -125,11 +125,11 @@ def read_plan(text: str) -> tuple[PlannedFault, ...]:
 
 
 def install_from(text: str, *, enabled: bool, silence: Callable[[], None]) -> bool:
-    """Install the plan of the environment at process start; False when there is none.
+    """Install the plan of the environment; returns False when there is none.
 
     Args:
         text: the plan's JSON, empty for none.
-        enabled: whether drills are enabled here.
+        enabled: whether drills are enabled.
         silence: stops the worker's heartbeats, for `hang`.
     Raises:
         NotAllowed: DRILL.DISABLED.v1 when a plan is given where drills are not enabled.

@@ -29,7 +29,7 @@ FRESH = dg.FreshnessPolicy.time_window(
 FRESH_DAILY = dg.FreshnessPolicy.time_window(
     warn_window=dt.timedelta(hours=25), fail_window=dt.timedelta(hours=49)
 )
-FIRST_DAY = "2026-01-01"
+FIRST_DAY = "2026-10-01"
 COUNTS = (
     "accepted",
     "in_flight",

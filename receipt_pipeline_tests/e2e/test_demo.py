@@ -21,7 +21,8 @@ def test_the_demo_ends_accounted_and_leaves_its_page_and_no_process(tmp_path: Pa
     done = run_receipts(tmp_path / "home", "demo", environment={"TMPDIR": str(tmp_path)})
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip().splitlines()[-2:] == ["state: accounted", "gate: pass"]
-    (page,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    (page,) = folder.iterdir()
     assert f"HTML page: {page}\n" in done.stdout
     assert processes_of(tmp_path) == []
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-import random
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import sqlalchemy as sa
+import stamina
 from sqlalchemy import event
 from ulid import ULID
 
@@ -19,6 +18,9 @@ from receipt_pipeline.core.errors import LedgerUnavailable
 from receipt_pipeline.core.reasons import LEDGER_OUTCOME_UNKNOWN, LEDGER_UNAVAILABLE, STORAGE_FULL, Reason
 from receipt_pipeline.ledger.schema.jobs import events
 from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
+
+# Retries print nothing: standard output belongs to the command's document.
+stamina.instrumentation.set_on_retry_hooks([])
 
 BEGIN_TRIES_MAX = 6
 BUSY_TIMEOUT_MS = 5_000
@@ -190,20 +192,33 @@ class Ledger:
         connection.close()
 
     def _begin(self, *, read_only: bool) -> sa.Connection:
-        """Connect and begin, again within a bound when the database is locked or away."""
-        for tried in range(1, self._begin_tries_max + 1):
-            connection: sa.Connection | None = None
-            try:
-                connection = self._take_connection()
-                self._start(connection, read_only=read_only)
-                return connection
-            except (sa.exc.DatabaseError, sqlite3.DatabaseError) as error:
-                if connection is not None:
-                    self._give_back(connection)
-                if tried == self._begin_tries_max:
-                    raise _unavailable(error, tries=tried) from error
-                time.sleep(0.05 * 2**tried * (0.5 + random.random()))
+        """Connect and begin; repeat within a bound when the database is locked or away.
+
+        Pauses are 0.1 s, 0.2 s, 0.4 s … at most 2 s, with up to 0.1 s of jitter.
+        """
+        try:
+            for attempt in stamina.retry_context(
+                on=(sa.exc.DatabaseError, sqlite3.DatabaseError),
+                attempts=self._begin_tries_max,
+                timeout=None,
+                wait_initial=0.1,
+                wait_max=2.0,
+                wait_jitter=0.1,
+            ):
+                with attempt:
+                    return self._begin_once(read_only=read_only)
+        except (sa.exc.DatabaseError, sqlite3.DatabaseError) as error:
+            raise _unavailable(error, tries=self._begin_tries_max) from error
         raise AssertionError("unreachable")
+
+    def _begin_once(self, *, read_only: bool) -> sa.Connection:
+        connection = self._take_connection()
+        try:
+            self._start(connection, read_only=read_only)
+        except (sa.exc.DatabaseError, sqlite3.DatabaseError):
+            self._give_back(connection)
+            raise
+        return connection
 
     def _start(self, connection: sa.Connection, *, read_only: bool) -> None:
         if self.engine.dialect.name == "sqlite":

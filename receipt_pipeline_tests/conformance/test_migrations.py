@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,10 @@ from receipt_pipeline.core.errors import LedgerUnavailable
 from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.investigations import InvestigationKind, InvestigationRequest, open_investigation
+from receipt_pipeline.ledger.rows import EffectRow, ItemRow, JobRow
 from receipt_pipeline.ledger.schema import admin as operation_tables
 from receipt_pipeline.ledger.schema import effects as effect_tables
+from receipt_pipeline.ledger.schema import jobs as tables
 from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import metadata
 from receipt_pipeline_tests import builders
@@ -158,3 +161,11 @@ def test_every_table_and_column_has_a_comment() -> None:
         if not (table.comment and column.comment)
     ]
     assert unsaid == []
+
+
+@pytest.mark.parametrize(
+    ("record", "table"),
+    [(JobRow, tables.jobs), (ItemRow, tables.items), (EffectRow, effect_tables.effects)],
+)
+def test_a_record_has_the_columns_of_its_table_in_order(record: type[Any], table: sa.Table) -> None:
+    assert [field.name for field in dataclasses.fields(record)] == table.c.keys()

@@ -99,8 +99,9 @@ def sources(context: dg.AssetExecutionContext, app: AppResource) -> Iterator[dg.
     freshness_policy=FRESH,
 )
 def job_accounting(app: AppResource) -> dg.MaterializeResult[Any]:
-    """Refresh the account and publish it; readers keep the file that they have open."""
+    """Sweep the objects, refresh the account and publish it; readers keep the file that they have open."""
     opened = app.open()
+    maintenance.sweep_objects(opened)  # So that the account knows of an object that is missing now.
     account = maintenance.publish_report(opened)
     document = account.document
     investigations = [row for row in document["investigations"] if row["state"] == "open"]

@@ -39,7 +39,7 @@ def _asset_checks(asset: str, specs: Iterable[dg.AssetCheckSpec]) -> dg.AssetChe
                 check_name=key.name,
                 passed=outcome.passed,
                 severity=dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR,
-                # The UI sorts metadata by name and shows the description above it: the repair comes first there.
+                # The UI sorts metadata by name, below this text: the repair has to come first.
                 description=" ".join(filter(None, (outcome.description, outcome.repair))),
                 metadata=check_metadata(outcome, runs),
             )

@@ -7,8 +7,8 @@ from pathlib import Path
 import dagster as dg
 import pandas as pd
 
-from receipt_pipeline.app import maintenance
-from receipt_pipeline.defs.assets import daily_receipts, sources
+from receipt_pipeline.app import analyst, maintenance
+from receipt_pipeline.defs.assets import daily_receipts, job_accounting, sources
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
 
 DAY, DAY_S = "2026-11-28", 86_400
@@ -74,3 +74,13 @@ def test_a_day_that_is_not_over_or_differs_from_the_ledger_is_not_frozen(opened:
     opened.bench.edit("UPDATE jobs SET reason_code = 'FORGED.v1' WHERE job_id = :job", job=job_id)
     assert "differs from the ledger" in failure_of(freeze(opened))
     assert list((opened.app.settings.report / "daily").glob("*")) == []
+
+
+def test_the_account_knows_of_an_object_that_is_missing_when_it_is_published(opened: OpenedHome) -> None:
+    job = opened.bench.settled(key="done")
+    opened.bench.path(job["result_key"]).unlink()
+    result = dg.materialize([job_accounting], resources={"app": opened.resource})
+    (event,) = result.asset_materializations_for_node("job_accounting")
+    assert event.metadata["state"].value == "investigate"
+    document = analyst.read_report(opened.app, opened.principal, published=True)
+    assert document["success_without_object"] == [job["job_id"]]

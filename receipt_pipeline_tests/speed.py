@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 MEMORY_FOLDER = Path("/dev/shm")
+PREFIX = "receipts-tests-"
 FREE_BYTES_MIN = 4 * 2**30
 STATEMENTS_MAX = 4_000
 
@@ -25,7 +26,11 @@ def folder_in_memory() -> Path | None:
     """
     if not _has_room():
         return None
-    folder = Path(tempfile.mkdtemp(prefix="receipts-tests-", dir=MEMORY_FOLDER))
+    for left in MEMORY_FOLDER.glob(f"{PREFIX}*"):  # By a run that was killed.
+        owner = left.name.removeprefix(PREFIX).partition("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=MEMORY_FOLDER))
     folder.chmod(0o711)  # The PostgreSQL server may run as another user.
     Finalize(None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=-200)
     return folder

@@ -42,10 +42,7 @@ CANCELED_BY_CALLER = declare(
     "If you still need it, submit it again under a new key.",
 )
 SUPERSEDED_BY_JOB = declare(
-    "JOB.SUPERSEDED.v1",
-    Remedy.NONE,
-    "Another job replaces this one.",
-    "Follow the other job.",
+    "JOB.SUPERSEDED.v1", Remedy.NONE, "Another job replaces this one.", "Follow the other job."
 )
 ATTEMPTS_EXHAUSTED = declare(
     "ATTEMPTS.EXHAUSTED.v1",
@@ -288,10 +285,7 @@ NOT_PERMITTED = declare(
     "Ask a caller with the named role.",
 )
 SETTING_INVALID = declare(
-    "SETTING.INVALID.v1",
-    Remedy.FIX_INPUT,
-    "A setting is invalid.",
-    "Correct the named variable.",
+    "SETTING.INVALID.v1", Remedy.FIX_INPUT, "A setting is invalid.", "Correct the named variable."
 )
 DRILLS_DISABLED = declare(
     "DRILL.DISABLED.v1",

@@ -30,10 +30,7 @@ RUN_UNFINISHED = declare(
     "Accepted jobs continue meanwhile.",
 )
 ALERT_UNKNOWN = declare(
-    "ALERT.UNKNOWN.v1",
-    Remedy.FIX_INPUT,
-    "There is no alert of this kind.",
-    "Name one of the listed kinds.",
+    "ALERT.UNKNOWN.v1", Remedy.FIX_INPUT, "There is no alert of this kind.", "Name one of the listed kinds."
 )
 CHANNEL_UNKNOWN = declare(
     "CHANNEL.UNKNOWN.v1",

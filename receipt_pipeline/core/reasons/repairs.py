@@ -86,10 +86,7 @@ EVALUATION_ALTERED = declare(
     "Evaluate the release again.",
 )
 REPORT_NONE = declare(
-    "REPORT.NONE.v1",
-    Remedy.RETRY,
-    "No report has been published yet.",
-    "Publish one with `receipts report`.",
+    "REPORT.NONE.v1", Remedy.RETRY, "No report has been published yet.", "Publish one with `receipts report`."
 )
 
 # Authority.

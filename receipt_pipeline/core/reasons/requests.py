@@ -54,10 +54,7 @@ FIELD_INVALID = declare(
     "Correct the named field and submit again.",
 )
 ITEMS_EMPTY = declare(
-    "ITEMS.EMPTY.v1",
-    Remedy.FIX_INPUT,
-    "The request names no item.",
-    "List at least one scan.",
+    "ITEMS.EMPTY.v1", Remedy.FIX_INPUT, "The request names no item.", "List at least one scan."
 )
 ITEM_DUPLICATE = declare(
     "ITEM.DUPLICATE_ID.v1",

@@ -17,17 +17,9 @@ INPUT_CHANGED = declare(
     "The stored scan was changed after it was accepted.",
     "Submit the scan again under a new key.",
 )
-SCAN_EMPTY = declare(
-    "SCAN.EMPTY.v1",
-    Remedy.FIX_INPUT,
-    "The file is empty.",
-    "Scan the receipt again.",
-)
+SCAN_EMPTY = declare("SCAN.EMPTY.v1", Remedy.FIX_INPUT, "The file is empty.", "Scan the receipt again.")
 SCAN_BROKEN = declare(
-    "SCAN.BROKEN.v1",
-    Remedy.FIX_INPUT,
-    "The picture is damaged or incomplete.",
-    "Scan the receipt again.",
+    "SCAN.BROKEN.v1", Remedy.FIX_INPUT, "The picture is damaged or incomplete.", "Scan the receipt again."
 )
 SCAN_UNSUPPORTED = declare(
     "SCAN.UNSUPPORTED.v1",
@@ -47,12 +39,7 @@ SCAN_BOMB = declare(
     "The file has more pixels or pages than the limit.",
     "Scan at a lower resolution or split the file.",
 )
-OCR_NO_TEXT = declare(
-    "OCR.NO_TEXT.v1",
-    Remedy.REVIEW,
-    "No text was found on any page.",
-    "Look at the scan.",
-)
+OCR_NO_TEXT = declare("OCR.NO_TEXT.v1", Remedy.REVIEW, "No text was found on any page.", "Look at the scan.")
 ENGINE_OCR_UNAVAILABLE = declare(
     "ENGINE.OCR_UNAVAILABLE.v1",
     Remedy.RETRY,
@@ -72,10 +59,7 @@ SEVERAL_RECEIPTS = declare(
     "Look at the scan and split it.",
 )
 TOTAL_UNREAD = declare(
-    "FIELD.TOTAL_UNREAD.v1",
-    Remedy.REVIEW,
-    "No total could be read with confidence.",
-    "Look at the scan.",
+    "FIELD.TOTAL_UNREAD.v1", Remedy.REVIEW, "No total could be read with confidence.", "Look at the scan."
 )
 TOTAL_AMBIGUOUS = declare(
     "FIELD.TOTAL_AMBIGUOUS.v1",
@@ -83,12 +67,7 @@ TOTAL_AMBIGUOUS = declare(
     "The printed total can be read in more than one way.",
     "Look at the scan.",
 )
-DATE_UNREAD = declare(
-    "FIELD.DATE_UNREAD.v1",
-    Remedy.REVIEW,
-    "No date could be read.",
-    "Look at the scan.",
-)
+DATE_UNREAD = declare("FIELD.DATE_UNREAD.v1", Remedy.REVIEW, "No date could be read.", "Look at the scan.")
 DATE_AMBIGUOUS = declare(
     "FIELD.DATE_AMBIGUOUS.v1",
     Remedy.REVIEW,
@@ -138,10 +117,7 @@ PICTURE_ALTERED = declare(
     "Look at the amounts and dates in the picture.",
 )
 OCR_DOUBTFUL = declare(
-    "OCR.LOW_CONFIDENCE.v1",
-    Remedy.REVIEW,
-    "The text was read with low confidence.",
-    "Look at the scan.",
+    "OCR.LOW_CONFIDENCE.v1", Remedy.REVIEW, "The text was read with low confidence.", "Look at the scan."
 )
 DUPLICATE_BYTES = declare(
     "DUPLICATE.BYTES.v1",

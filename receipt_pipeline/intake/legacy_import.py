@@ -41,7 +41,9 @@ from receipt_pipeline.intake.tables import RawRow, TableShape, read_csv, read_js
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.legacy_jobs import ImportOutcome, LegacyJob, record_legacy_job
 from receipt_pipeline.ledger.submissions import (
+    NewSubmission,
     RowOutcome,
+    RowRecord,
     SubmissionState,
     finish_submission,
     open_submission,
@@ -146,12 +148,14 @@ def import_legacy_jobs(
     with intake.ledger.transaction() as tx:
         submission_id = open_submission(
             tx,
-            tenant=principal.tenant,
-            caller=principal.caller,
-            door=ENTRY_POINT,
-            label=path.name,
-            document_digest=digest_of_bytes(data),
-            facts={"origin": system.origin},
+            NewSubmission(
+                tenant=principal.tenant,
+                caller=principal.caller,
+                door=ENTRY_POINT,
+                label=path.name,
+                document_digest=digest_of_bytes(data),
+                facts={"origin": system.origin},
+            ),
         )
         now = tx.now()
     tally = _Tally()
@@ -257,11 +261,15 @@ def _record(
             record_row(
                 tx,
                 submission_id,
-                row_no=row_no,
-                outcome=_ROW_OUTCOME[outcome] if isinstance(outcome, ImportOutcome) else _refused_as(outcome),
-                idempotency_key=row.external_id,
-                job_id=job_id,
-                error=None if isinstance(outcome, ImportOutcome) else outcome,
+                RowRecord(
+                    row_no=row_no,
+                    outcome=_ROW_OUTCOME[outcome]
+                    if isinstance(outcome, ImportOutcome)
+                    else _refused_as(outcome),
+                    idempotency_key=row.external_id,
+                    job_id=job_id,
+                    error=None if isinstance(outcome, ImportOutcome) else outcome,
+                ),
             )
             decided.append((row_no, row, outcome))
     for row_no, row, outcome in decided:

@@ -21,7 +21,9 @@ from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.ledger.submissions import (
     COUNTED,
+    NewSubmission,
     RowOutcome,
+    RowRecord,
     SubmissionState,
     decided_row_numbers,
     finish_submission,
@@ -109,10 +111,7 @@ def _accept_row(intake: IntakeContext, row: BatchRow, delivery: BatchDelivery) -
         record_row(
             tx,
             delivery.submission_id,
-            row_no=row.row_no,
-            outcome=outcome,
-            idempotency_key=key,
-            job_id=job.job_id,
+            RowRecord(row_no=row.row_no, outcome=outcome, idempotency_key=key, job_id=job.job_id),
         )
 
     progress = CopyProgress(delivery.submission_id, pointer_of=lambda _: f"/rows/{row.row_no - 1}/uri")
@@ -130,11 +129,13 @@ def _record_refusal(
         record_row(
             tx,
             delivery.submission_id,
-            row_no=row.row_no,
-            outcome=outcome,
-            idempotency_key=row.idempotency_key,
-            job_id=error.facts.get("job_id"),
-            error=error,
+            RowRecord(
+                row_no=row.row_no,
+                outcome=outcome,
+                idempotency_key=row.idempotency_key,
+                job_id=error.facts.get("job_id"),
+                error=error,
+            ),
         )
 
 
@@ -244,13 +245,15 @@ def open_arrival(
     """Record that something arrived; returns the submission id."""
     return open_submission(
         tx,
-        tenant=arrival.principal.tenant,
-        caller=arrival.principal.caller,
-        door=arrival.entry_point,
-        label=arrival.label,
-        place=arrival.place,
-        document_digest=document_digest,
-        facts=facts,
+        NewSubmission(
+            tenant=arrival.principal.tenant,
+            caller=arrival.principal.caller,
+            door=arrival.entry_point,
+            label=arrival.label,
+            place=arrival.place,
+            document_digest=document_digest,
+            facts=facts,
+        ),
     )
 
 
@@ -296,10 +299,12 @@ def _accept_whole(
         record_row(
             tx,
             submission_id,
-            row_no=ONLY_ROW,
-            outcome=RowOutcome.JOINED if replayed else RowOutcome.ACCEPTED,
-            idempotency_key=request.idempotency_key,
-            job_id=job.job_id,
+            RowRecord(
+                row_no=ONLY_ROW,
+                outcome=RowOutcome.JOINED if replayed else RowOutcome.ACCEPTED,
+                idempotency_key=request.idempotency_key,
+                job_id=job.job_id,
+            ),
         )
         # One job is the whole delivery, so its acceptance finishes it in the same transaction.
         state = SubmissionState.JOINED if replayed else SubmissionState.ACCEPTED
@@ -331,11 +336,13 @@ def finish_delivery(
             record_row(
                 tx,
                 submission_id,
-                row_no=ONLY_ROW,
-                outcome=outcome,
-                idempotency_key="",
-                job_id=error.facts.get("job_id"),
-                error=error,
+                RowRecord(
+                    row_no=ONLY_ROW,
+                    outcome=outcome,
+                    idempotency_key="",
+                    job_id=error.facts.get("job_id"),
+                    error=error,
+                ),
             )
         finish_submission(
             tx,

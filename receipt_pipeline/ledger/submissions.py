@@ -1,8 +1,9 @@
-"""Deliveries as rows: what arrived by which door, how far its scans are stored, what became of each row."""
+"""Deliveries: what arrived, which scans are stored, and the outcome of each row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -20,7 +21,7 @@ KEYS_BATCH_MAX = 500
 
 
 class SubmissionState(StrEnum):
-    """What became of one delivery."""
+    """The state of one delivery."""
 
     WAITING = "waiting"
     ACCEPTED = "accepted"
@@ -31,7 +32,7 @@ class SubmissionState(StrEnum):
 
 
 class RowOutcome(StrEnum):
-    """What became of one row of a delivery."""
+    """The outcome of one row of a delivery."""
 
     ACCEPTED = "accepted"
     JOINED = "joined"
@@ -47,42 +48,54 @@ COUNTED = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class NewSubmission:
+    """A delivery as it arrives.
+
+    Attributes:
+        door: the entry point, as stored.
+        label: its name for people, cut to 200 characters.
+        place: its path below the inbox, "" for other entry points.
+    """
+
+    tenant: str
+    caller: str
+    door: str
+    label: str
+    document_digest: str
+    place: str = ""
+    facts: Mapping[str, Any] | None = None
+
+
 def open_submission(
-    tx: LedgerTransaction,
-    *,
-    tenant: str,
-    caller: str,
-    door: str,
-    label: str,
-    document_digest: str,
-    place: str = "",
-    facts: Mapping[str, Any] | None = None,
-    state: SubmissionState = SubmissionState.WAITING,
+    tx: LedgerTransaction, new: NewSubmission, *, state: SubmissionState = SubmissionState.WAITING
 ) -> str:
-    """Record a delivery that arrived and, as a rule, is not settled yet; returns its id."""
+    """Record a delivery that arrived and usually is not finished yet; returns its id."""
     submission_id, now = new_id(tx, "sub"), tx.now()
     tx.execute(
         insert(submissions).values(
             submission_id=submission_id,
-            tenant=tenant,
-            caller=caller,
-            door=door,
-            label=label[:200],
-            place=place,
-            document_digest=document_digest,
+            tenant=new.tenant,
+            caller=new.caller,
+            door=new.door,
+            label=new.label[:200],
+            place=new.place,
+            document_digest=new.document_digest,
             state=state,
-            facts=dict(facts or {}),
+            facts=dict(new.facts or {}),
             stored={},
             received_at=now,
             updated_at=now,
         )
     )
     if state != SubmissionState.WAITING:
-        _tell_settled(tx, submission_id, tenant=tenant, state=state)
+        _append_finished(tx, submission_id, tenant=new.tenant, state=state)
     return submission_id
 
 
-def _tell_settled(tx: LedgerTransaction, submission_id: str, *, tenant: str, state: SubmissionState) -> None:
+def _append_finished(
+    tx: LedgerTransaction, submission_id: str, *, tenant: str, state: SubmissionState
+) -> None:
     append_event(
         tx, EventKind.SUBMISSION_SETTLED, tenant=tenant, submission_id=submission_id, state=state.value
     )
@@ -96,10 +109,10 @@ def read_submission(tx: LedgerTransaction, submission_id: str) -> dict[str, Any]
 
 
 def submission_status(tx: LedgerTransaction, submission_id: str, *, tenant: str) -> dict[str, Any]:
-    """Return where a delivery stands; its number of rows is found on the way, so there is no share.
+    """Return the status of a delivery; until all rows are read, their number is unknown.
 
     Raises:
-        NotFound: unknown, or another tenant's: the same answer.
+        NotFound: unknown, or of another tenant; the answer is the same.
     """
     row = tx.row(
         select(submissions)
@@ -154,7 +167,7 @@ def keep_facts(tx: LedgerTransaction, submission_id: str, facts: Mapping[str, An
 def restart_submission(
     tx: LedgerTransaction, submission_id: str, *, document_digest: str, facts: Mapping[str, Any]
 ) -> None:
-    """Let a waiting delivery, whose file was still being written, begin anew."""
+    """Restart a waiting delivery whose file was still being written."""
     now = tx.now()
     tx.execute(
         update(submissions)
@@ -181,24 +194,27 @@ def stored_scans(tx: LedgerTransaction, submission_id: str) -> dict[str, tuple[i
     return {digest: (int(known[0]), str(known[1])) for digest, known in dict(stored or {}).items()}
 
 
-def record_row(
-    tx: LedgerTransaction,
-    submission_id: str,
-    *,
-    row_no: int,
-    outcome: RowOutcome,
-    idempotency_key: str,
-    job_id: str | None = None,
-    error: PipelineError | None = None,
-) -> None:
-    """Write what became of one row, in the transaction that decides it."""
+@dataclass(frozen=True, slots=True)
+class RowRecord:
+    """The outcome of one row: the job that answers it, or the error that refuses it."""
+
+    row_no: int
+    outcome: RowOutcome
+    idempotency_key: str
+    job_id: str | None = None
+    error: PipelineError | None = None
+
+
+def record_row(tx: LedgerTransaction, submission_id: str, row: RowRecord) -> None:
+    """Record the outcome of one row, in the transaction that decides it."""
+    error = row.error
     tx.execute(
         insert(submission_rows).values(
             submission_id=submission_id,
-            row_no=row_no,
-            outcome=outcome,
-            idempotency_key=idempotency_key,
-            job_id=job_id,
+            row_no=row.row_no,
+            outcome=row.outcome,
+            idempotency_key=row.idempotency_key,
+            job_id=row.job_id,
             reason_code=error.reason.code if error else "",
             pointer=error.pointer if error else "",
             facts=dict(error.facts) if error else {},
@@ -255,7 +271,7 @@ def finish_submission(
         .values(**values)
     )
     if settled.rowcount == 1:
-        _tell_settled(tx, submission_id, tenant=known["tenant"], state=state)
+        _append_finished(tx, submission_id, tenant=known["tenant"], state=state)
 
 
 def note_digest(tx: LedgerTransaction, submission_id: str, document_digest: str) -> None:

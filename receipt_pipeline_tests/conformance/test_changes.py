@@ -31,7 +31,12 @@ from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction, open_ledge
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.schema.effects import object_checks
 from receipt_pipeline.ledger.schema.jobs import events, jobs, submissions
-from receipt_pipeline.ledger.submissions import SubmissionState, finish_submission, open_submission
+from receipt_pipeline.ledger.submissions import (
+    NewSubmission,
+    SubmissionState,
+    finish_submission,
+    open_submission,
+)
 from receipt_pipeline_tests import builders
 
 
@@ -143,7 +148,7 @@ def test_object_checks_are_found_by_the_event_that_wrote_them(ledger: Ledger) ->
 def test_a_delivery_is_read_again_while_it_waits_and_once_when_it_is_settled(ledger: Ledger) -> None:
     def a_delivery(tx: LedgerTransaction, state: SubmissionState) -> str:
         named = {"tenant": "acme", "caller": "kim", "door": "inbox", "label": "x", "document_digest": "d"}
-        return open_submission(tx, state=state, **named)
+        return open_submission(tx, NewSubmission(**named), state=state)
 
     with ledger.transaction() as tx:
         waiting, ignored = (

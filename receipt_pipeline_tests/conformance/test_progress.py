@@ -18,7 +18,9 @@ from receipt_pipeline.ledger.jobs.expire import overrun_job, overrunning_jobs
 from receipt_pipeline.ledger.jobs.failures import lose_lease
 from receipt_pipeline.ledger.status import read_status
 from receipt_pipeline.ledger.submissions import (
+    NewSubmission,
     RowOutcome,
+    RowRecord,
     SubmissionState,
     finish_submission,
     open_submission,
@@ -179,15 +181,19 @@ def test_a_delivery_has_no_denominator_until_all_its_rows_are_known(ledger: Ledg
     with ledger.transaction() as tx:
         submission_id = open_submission(
             tx,
-            tenant=builders.TENANT,
-            caller=builders.CALLER,
-            door="inbox",
-            label="many.csv",
-            document_digest="sha256:00",
+            NewSubmission(
+                tenant=builders.TENANT,
+                caller=builders.CALLER,
+                door="inbox",
+                label="many.csv",
+                document_digest="sha256:00",
+            ),
         )
         for number in (1, 2):
             record_row(
-                tx, submission_id, row_no=number, outcome=RowOutcome.REFUSED, idempotency_key="", job_id=None
+                tx,
+                submission_id,
+                RowRecord(row_no=number, outcome=RowOutcome.REFUSED, idempotency_key="", job_id=None),
             )
         reading = submission_status(tx, submission_id, tenant=builders.TENANT)
         finish_submission(tx, submission_id, state=SubmissionState.REFUSED, rows_total=2)

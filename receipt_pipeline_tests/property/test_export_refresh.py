@@ -32,7 +32,12 @@ from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline.ledger.schema.jobs import jobs
-from receipt_pipeline.ledger.submissions import SubmissionState, finish_submission, open_submission
+from receipt_pipeline.ledger.submissions import (
+    NewSubmission,
+    SubmissionState,
+    finish_submission,
+    open_submission,
+)
 from receipt_pipeline_tests.builders import (
     LIMITS,
     a_claimed_job,
@@ -145,7 +150,7 @@ class History:
                 finish_submission(tx, self.waiting.pop(0), state=SubmissionState.REFUSED, rows_total=0)
             else:
                 named: dict[str, Any] = {"tenant": "acme", "caller": "kim", "door": "inbox", "label": "x"}
-                self.waiting.append(open_submission(tx, document_digest="d", **named))
+                self.waiting.append(open_submission(tx, NewSubmission(document_digest="d", **named)))
 
     def warn(self) -> None:
         """Raise an alert and send it, or resolve what stands."""

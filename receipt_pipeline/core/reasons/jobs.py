@@ -311,12 +311,6 @@ LEDGER_LOST = declare(
     "The ledger is empty, but this data directory has scans, results or answers of earlier jobs.",
     "Restore the ledger from a backup, or move the data directory away and start with an empty one.",
 )
-LEDGER_IN_USE = declare(
-    "LEDGER.IN_USE.v1",
-    Remedy.STAND_DOWN,
-    "The ledger has records, so this data directory was not replaced. Nothing was moved.",
-    "Continue with it, or name another RECEIPTS_HOME.",
-)
 LEDGER_OUTCOME_UNKNOWN = declare(
     "LEDGER.OUTCOME_UNKNOWN.v1",
     Remedy.RETRY,

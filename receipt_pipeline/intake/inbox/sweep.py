@@ -28,6 +28,7 @@ from receipt_pipeline.intake.inbox.listing import (
 from receipt_pipeline.intake.inbox.moves import write_document
 from receipt_pipeline.intake.scans import PassEnded
 from receipt_pipeline.ledger.submissions import (
+    NewSubmission,
     SubmissionState,
     finish_submission,
     leave_place,
@@ -180,12 +181,14 @@ def _record(
     with intake.ledger.transaction() as tx:
         submission_id = open_submission(
             tx,
-            tenant=file.tenant,
-            caller=intake.inbox_caller,
-            door=ENTRY_POINT,
-            label=file.name,
-            place=file.place,
-            document_digest="",
+            NewSubmission(
+                tenant=file.tenant,
+                caller=intake.inbox_caller,
+                door=ENTRY_POINT,
+                label=file.name,
+                place=file.place,
+                document_digest="",
+            ),
         )
         finish_submission(tx, submission_id, state=state, rows_total=0, error=refusal)
 

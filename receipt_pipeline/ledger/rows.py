@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, CompoundSelect, select, true, union_all
+from sqlalchemy import ColumnElement, CompoundSelect, bindparam, select, true, union_all
 
 from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.effects import EffectDemand, EffectKind, EffectState
@@ -242,19 +242,22 @@ def is_terminal() -> ColumnElement[bool]:
     return jobs.c.state.in_(sorted(TERMINAL_STATES))
 
 
+# Nearly every transaction begins with one of these: built once, complete by themselves. Not FOR UPDATE: rows
+# that refer to the job are written before its lock is requested, and two such transactions would deadlock.
+_READ_JOB = select(jobs).where(jobs.c.job_id == bindparam("job"))
+_LOCK_JOB = _READ_JOB.with_for_update(key_share=True)
+_READ_ITEMS = select(items).where(items.c.job_id == bindparam("job")).order_by(items.c.ordinal)
+
+
 def read_job(tx: LedgerTransaction, job_id: str, *, lock: bool = False) -> JobRow | None:
     """Return the job's row, locked for this transaction where the database locks rows."""
-    query = select(jobs).where(jobs.c.job_id == job_id)
-    # Not FOR UPDATE: rows that refer to the job are written before its lock is asked for, and two
-    # transactions that did so would wait for each other.
-    row = tx.row(query.with_for_update(key_share=True) if lock else query)
+    row = tx.row(_LOCK_JOB if lock else _READ_JOB, {"job": job_id})
     return None if row is None else JobRow.from_row(row)
 
 
 def read_items(tx: LedgerTransaction, job_id: str) -> list[ItemRow]:
     """Return the job's items in order."""
-    rows = tx.rows(select(items).where(items.c.job_id == job_id).order_by(items.c.ordinal))
-    return [ItemRow.from_row(row) for row in rows]
+    return [ItemRow.from_row(row) for row in tx.rows(_READ_ITEMS, {"job": job_id})]
 
 
 WHOLE = TenantScope()

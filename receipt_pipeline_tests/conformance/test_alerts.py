@@ -30,7 +30,7 @@ CALM = AlertThresholds(daemon_silent_s=1e9, queue_age_s=1e9, phase_s=dict.fromke
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
     """A home with a job that ended well."""
     house = ReconcileBench.build(ledger, clock, tmp_path)
-    house.settled(key="healthy")
+    house.finished(key="healthy")
     return house
 
 
@@ -96,11 +96,11 @@ def _budget_exhausted(house: ReconcileBench) -> tuple[str, Callable[[], object],
 def _effect_gap(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
     job_id = str(house.succeeded(key="unconsumed")["job_id"])
     house.clock.advance(house.limits.delivery.effect_deadline_s + 1)
-    return job_id, house.settle_effects, CALM
+    return job_id, house.finish_effects, CALM
 
 
 def _unbalanced(house: ReconcileBench) -> tuple[str, Callable[[], object], AlertThresholds]:
-    job_id = str(house.settled(key="other")["job_id"])
+    job_id = str(house.finished(key="other")["job_id"])
     house.edit("UPDATE jobs SET items_requested = items_requested + 1 WHERE job_id = :job", job=job_id)
     undo = "UPDATE jobs SET items_requested = items_requested - 1 WHERE job_id = :job"
     return job_id, lambda: house.edit(undo, job=job_id), CALM
@@ -205,7 +205,7 @@ def test_a_condition_that_comes_back_raises_another_alert(house: ReconcileBench)
 def test_the_rate_is_that_of_the_items_finished_last(
     house: ReconcileBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house.settled(key="later", items=3)
+    house.finished(key="later", items=3)
     # The first item of all took a minute; those after it one, two, three and four seconds.
     with house.ledger.transaction() as tx:
         now = tx.now()

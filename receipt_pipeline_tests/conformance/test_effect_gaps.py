@@ -49,7 +49,7 @@ def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
     """A house with two settled jobs, in which nothing is amiss."""
     house = ReconcileBench.build(ledger, clock, tmp_path)
     for key in ("one", "two"):
-        house.settled(key=key)
+        house.finished(key=key)
     return house
 
 

@@ -24,7 +24,7 @@ from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.reconciliation.repair import decide_investigation, reconcile, reconcile_ledger
 from receipt_pipeline.reconciliation.take_over import take_over_expired_leases
 from receipt_pipeline_tests.builders import TENANT
-from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_nothing_left
 from receipt_pipeline_tests.fakes.scripted_channel import ScriptedChannel, SenderKilled
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan
 
@@ -77,8 +77,8 @@ def make_tasks(house: ReconcileBench, capability: Capability, side: str) -> None
     job_id = house.succeeded(key="tasks")["job_id"]
     place = "consume.before" if side == SIDES[0] else "consume.after"
     with pytest.raises(Killed), ActingPlan({place: die}):
-        house.settle_effects()
-    house.settle_effects()
+        house.finish_effects()
+    house.finish_effects()
     tasks = house.bench.rows(effect_tables.review_tasks, job_id)
     assert {row["decision_id"] for row in tasks} == {i["decision_id"] for i in house.bench.items(job_id)}
     assert len(tasks) == 2
@@ -91,12 +91,12 @@ def notify(house: ReconcileBench, capability: Capability, side: str) -> None:
     channel = house.channel = ScriptedChannel(script=[word], capability=capability)
     job_id = house.succeeded(key="notify")["job_id"]
     with pytest.raises(SenderKilled):
-        house.settle_effects()
+        house.finish_effects()
     if capability is not Capability.LOOKUP:
-        house.settle_effects()
+        house.finish_effects()
         assert channel.sends == 1, "a message that is being sent is nobody else's"
         house.clock.advance(house.limits.delivery.send_ttl_s)
-    house.settle_effects()
+    house.finish_effects()
     arrived = [message.message_id for message in channel.arrived]
     assert set(arrived) <= {f"msg_{job_id}"}, "the key is the same on every attempt (R090)"
     state = effect_of(house, job_id, EffectKind.NOTIFICATION)["state"]
@@ -111,7 +111,7 @@ def notify(house: ReconcileBench, capability: Capability, side: str) -> None:
 
 def assert_owned_and_never_repeated(house: ReconcileBench, channel: ScriptedChannel, job_id: str) -> None:
     """Assert that a person owns the unknown notification, and that only the answer settles it."""
-    [question] = [row for row in house.questions() if row["kind"] == "unknown_effect"]
+    [question] = [row for row in house.investigations() if row["kind"] == "unknown_effect"]
     assert question["owner"] in house.limits.staffing.principals
     assert (question["job_id"], question["reason_code"]) == (job_id, "NOTIFICATION.UNKNOWN.v1")
     assert question["suspected_effect"]
@@ -119,9 +119,9 @@ def assert_owned_and_never_repeated(house: ReconcileBench, channel: ScriptedChan
     assert question["last_safe_checkpoint"] == 2
     reconcile_ledger(house.services, granted=True)
     house.clock.advance(house.limits.delivery.effect_deadline_s + 1)
-    house.settle_effects()
+    house.finish_effects()
     assert channel.sends == 1
-    assert [row["kind"] for row in house.questions()] == ["unknown_effect"]
+    assert [row["kind"] for row in house.investigations()] == ["unknown_effect"]
     decide_investigation(
         house.services, question["investigation_id"], note="they have it", actor="operations"
     )
@@ -135,7 +135,7 @@ def show_status(house: ReconcileBench, capability: Capability, side: str) -> Non
     from receipt_pipeline.durable_files import status_path
     from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
 
-    job = house.settled(key="status")
+    job = house.finished(key="status")
     send_status_documents(house.effects, limit=10)
     path = status_path(house.effects.outbox_root, tenant=job["tenant"], job_id=job["job_id"])
     first = path.read_text()
@@ -154,7 +154,7 @@ def publish_report(house: ReconcileBench, capability: Capability, side: str) -> 
     from receipt_pipeline.accounting.query import read_published
     from receipt_pipeline_tests.fakes.accounted_home import an_accountant
 
-    house.settled(key="report")
+    house.finished(key="report")
     accountant = an_accountant(house.effects, house.folder)
     place = "publish_report.before" if side == SIDES[0] else "publish_report.after"
     with pytest.raises(Killed), ActingPlan({place: die}):
@@ -180,7 +180,7 @@ def test_a_crash_on_either_side_of_the_call_leaves_one_effect_or_one_owned_quest
 ) -> None:
     DRIVERS[protocol.kind](house, capability, side)
     reconcile(house.services)
-    assert_settled(house)
+    assert_nothing_left(house)
 
 
 @pytest.mark.requirement("R095")
@@ -197,10 +197,10 @@ def test_a_call_without_an_answer_is_followed_up_by_what_the_channel_can_do(
 ) -> None:
     channel = house.channel = ScriptedChannel(script=[word], capability=capability)
     job_id = house.succeeded(key="silent", notification=EffectDemand.REQUIRED)["job_id"]
-    house.settle_effects()
+    house.finish_effects()
     arrived = len(channel.arrived)
     house.clock.advance(house.limits.delivery.delivery_retry_s)
-    house.settle_effects()
+    house.finish_effects()
     state = effect_of(house, job_id, EffectKind.NOTIFICATION)["state"]
     if capability is Capability.NEITHER:
         assert (state, channel.sends, len(channel.arrived)) == ("unknown", 1, arrived)
@@ -219,7 +219,7 @@ def assert_owned_and_never_repeated_though_required(house: ReconcileBench, job_i
     """Assert that a required effect stays a gap until the answer about it is recorded."""
     house.clock.advance(house.limits.delivery.effect_deadline_s + 1)
     assert not house.check("effects_have_no_gaps").passed
-    [question] = [row for row in house.questions() if row["kind"] == "unknown_effect"]
+    [question] = [row for row in house.investigations() if row["kind"] == "unknown_effect"]
     decide_investigation(house.services, question["investigation_id"], note="not there", actor="operations")
     reconcile_ledger(house.services)
     assert house.check("effects_have_no_gaps").passed
@@ -245,11 +245,11 @@ def test_while_a_channel_cannot_be_asked_nothing_is_sent_again(house: ReconcileB
     job_id = house.succeeded(key="blind")["job_id"]
     channel.blind_lookups = 10
     for _ in range(5):
-        house.settle_effects()
+        house.finish_effects()
         house.clock.advance(house.limits.delivery.delivery_retry_s * 10)
     assert channel.sends == 0, "without an answer before the first call there is no call either"
     assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "unknown"
-    [question] = house.questions()
+    [question] = house.investigations()
     assert (question["kind"], question["subject"]) == ("unknown_effect", f"{job_id}:notification")
     [message] = house.bench.messages(job_id)
     assert (message["state"], message["sends"]) == ("unknown", house.limits.delivery.delivery_attempts_max)
@@ -257,10 +257,10 @@ def test_while_a_channel_cannot_be_asked_nothing_is_sent_again(house: ReconcileB
     channel.blind_lookups = 0
     channel.arrived.append(arrived_before(house, job_id))
     house.clock.advance(house.limits.work.retry_cap_s)
-    house.settle_effects()
+    house.finish_effects()
     assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "committed"
     reconcile_ledger(house.services)
-    assert house.questions() == []
+    assert house.investigations() == []
 
 
 def arrived_before(house: ReconcileBench, job_id: str) -> Any:
@@ -278,14 +278,14 @@ def test_an_unknown_message_that_certainly_never_arrived_is_given_up_and_its_que
     channel = house.channel = ScriptedChannel(blind_lookups=house.limits.delivery.delivery_attempts_max)
     job_id = house.succeeded(key="absent")["job_id"]
     for _ in range(house.limits.delivery.delivery_attempts_max):
-        house.settle_effects()
+        house.finish_effects()
         house.clock.advance(house.limits.delivery.delivery_retry_s * 10)
     assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "unknown"
     house.clock.advance(house.limits.work.retry_cap_s)
-    house.settle_effects()
+    house.finish_effects()
     assert (effect_of(house, job_id, EffectKind.NOTIFICATION)["state"], channel.sends) == ("failed", 0)
     reconcile_ledger(house.services)
-    assert house.questions() == []
+    assert house.investigations() == []
     assert house.bench.job(job_id)["state"] == "succeeded"
     assert len(house.bench.rows(effect_tables.deliveries, job_id)) == channel_tries(house, job_id)
 

@@ -135,19 +135,19 @@ def test_a_job_tried_beyond_its_bounds_is_an_owned_question_until_it_is_answered
     ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
     house = ReconcileBench.build(ledger, clock, tmp_path)
-    job_id = str(house.settled(key="one")["job_id"])
+    job_id = str(house.finished(key="one")["job_id"])
     house.edit("UPDATE jobs SET attempts_spent = 9 WHERE job_id = :job", job=job_id)
     assert not house.check("attempts_within_budget").passed
     reconcile(house.services)
     reconcile(house.services)
-    [question] = house.questions()
+    [question] = house.investigations()
     assert (question["kind"], question["job_id"]) == ("attempts_beyond_budget", job_id)
     assert question["reason_code"] == "ATTEMPTS.BEYOND_BUDGET.v1"
     assert question["owner"] in house.limits.staffing.principals
     assert question["evidence"]["attempts_spent"] == 9
     house.edit("UPDATE jobs SET attempts_spent = 0 WHERE job_id = :job", job=job_id)
     reconcile(house.services)
-    assert house.questions() == []
+    assert house.investigations() == []
 
 
 @pytest.mark.requirement("R108")

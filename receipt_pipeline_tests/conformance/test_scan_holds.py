@@ -21,7 +21,7 @@ from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline.reconciliation.retention import sweep_scans
 from receipt_pipeline_tests.conformance.ledger_rows import all_rows
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
-from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_nothing_left
 
 KEY = "scans/acme/00ff"
 
@@ -134,15 +134,15 @@ def test_bytes_that_were_set_aside_are_asked_about_after_the_grace(house: Reconc
     key = set_aside_key("results/job-1/1-00", "sha256:11")
     house.store_at(key, b"whose?", age_s=house.limits.retention.orphan_grace_s - 1)
     reconcile(house.services)
-    assert house.questions() == []
+    assert house.investigations() == []
     house.clock.advance(2)
     reconcile(house.services)
-    [question] = house.questions()
+    [question] = house.investigations()
     assert (question["kind"], question["subject"]) == ("orphan_object", key)
-    assert_settled(house)
+    assert_nothing_left(house)
     house.path(key).unlink()
     reconcile(house.services)
-    assert house.questions() == []
+    assert house.investigations() == []
 
 
 @pytest.mark.requirement("R032")

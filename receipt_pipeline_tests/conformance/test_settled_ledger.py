@@ -42,21 +42,21 @@ def test_repeated_reconciliations_change_no_row_and_no_file(
     reconcile(house.services)
     house.clock.advance(PAST_RETRY_S)
     house.bench.work(made["reconciling"])
-    house.settle_effects()
+    house.finish_effects()
     reconcile(house.services)
     settled, files = house.snapshot(), names_in(house.folder)
-    asked = house.asked()
+    asked = house.open_subjects()
     assert {("missing_object", made["missing"]), ("altered_object", made["altered"])} <= {
-        (kind, job_id) for kind, job_id in ((row["kind"], row["job_id"]) for row in house.questions())
+        (kind, job_id) for kind, job_id in ((row["kind"], row["job_id"]) for row in house.investigations())
     }
 
     for _ in range(TIMES):
         summary = reconcile(house.services)
-        house.settle_effects()
+        house.finish_effects()
         assert not summary.changed
         assert house.snapshot() == settled
         assert names_in(house.folder) == files
-    assert house.asked() == asked
+    assert house.open_subjects() == asked
     kept = {job_id: standing for job_id, standing in before_any.items() if standing[1] is not None}
     assert {job_id: classes(house)[job_id] for job_id in kept} == kept
     assert not compare(house.services).agrees, "what nobody has decided yet is found every time"

@@ -34,7 +34,7 @@ def every_outcome(house: ReconcileBench) -> dict[str, str]:
     """Make the jobs, deliver and consume what is due; return their ids by what became of them."""
     made = _purged(house) | _worked_off(house) | _ended_on_request(house)
     made |= _overtaken_by_time(house) | _held(house) | _objects_in_trouble(house)
-    house.settle_effects()
+    house.finish_effects()
     job = house.bench.job(made["complete"])
     receive_event(house.effects, an_event(job, "again"), source="notification")
     receive_event(house.effects, an_event(job, "late", state="running"), source="notification")
@@ -53,7 +53,7 @@ def _answered(house: ReconcileBench, key: str, *answers: Answer | None, **given:
 
 
 def _purged(house: ReconcileBench) -> dict[str, str]:
-    job = house.settled(key="purged", limits=LimitsRequest(result_retention_s=RETENTION_S))
+    job = house.finished(key="purged", limits=LimitsRequest(result_retention_s=RETENTION_S))
     house.clock.advance(RETENTION_S + 1)
     assert expire_results(house.services) == [job["job_id"]]
     return {"purged": job["job_id"]}
@@ -62,7 +62,7 @@ def _purged(house: ReconcileBench) -> dict[str, str]:
 def _worked_off(house: ReconcileBench) -> dict[str, str]:
     vain = StageFailed(ENGINE_OCR_UNAVAILABLE)
     made = {
-        "complete": house.settled(key="complete")["job_id"],
+        "complete": house.finished(key="complete")["job_id"],
         "partial": _answered(house, "partial", None, REJECTION, vain),
         "rejected": _answered(house, "rejected", REJECTION),
         "attempts_exhausted": _answered(house, "exhausted", vain),
@@ -78,7 +78,7 @@ def _ended_on_request(house: ReconcileBench) -> dict[str, str]:
     )
     with house.ledger.transaction() as tx:
         assert cancel_job(tx, job_id=canceled, limits=house.limits)
-    replacing = house.settled(key="replacing")["job_id"]
+    replacing = house.finished(key="replacing")["job_id"]
     with house.ledger.transaction() as tx:
         assert supersede_job(tx, job_id=superseded, superseded_by=replacing, limits=house.limits)
         assert close_for_identity(tx, foreign, reason=IDENTITY_MISSING, limits=house.limits)
@@ -107,7 +107,7 @@ def _held(house: ReconcileBench) -> dict[str, str]:
     open_one = house.bench.accept(key="divergent")
     _refuse_other(house, open_one)
     house.bench.work(open_one)
-    closed, withdrawn = (house.settled(key=key)["job_id"] for key in ("disputed", "withdrawn"))
+    closed, withdrawn = (house.finished(key=key)["job_id"] for key in ("disputed", "withdrawn"))
     for job_id in (closed, withdrawn):
         _refuse_other(house, job_id)
     reconcile_ledger(house.services)
@@ -125,7 +125,7 @@ def _refuse_other(house: ReconcileBench, job_id: str) -> None:
 
 
 def _objects_in_trouble(house: ReconcileBench) -> dict[str, str]:
-    missing, altered = (house.settled(key=key) for key in ("missing", "altered"))
+    missing, altered = (house.finished(key=key) for key in ("missing", "altered"))
     house.path(missing["result_key"]).unlink()
     house.path(altered["result_key"]).write_bytes(b"altered")
     house.store_at("results/job_nobody/1-aa", b"strange", age_s=house.limits.retention.orphan_grace_s)

@@ -74,13 +74,13 @@ class ReconcileBench:
         self.bench.work(job_id)
         return self.bench.job(job_id)
 
-    def settled(self, *, key: str, items: int = 2, **given: Any) -> dict[str, Any]:
+    def finished(self, *, key: str, items: int = 2, **given: Any) -> dict[str, Any]:
         """Accept, work off, deliver and consume a job."""
         job_id = str(self.succeeded(key=key, items=items, **given)["job_id"])
-        self.settle_effects()
+        self.finish_effects()
         return self.bench.job(job_id)
 
-    def settle_effects(self) -> None:
+    def finish_effects(self) -> None:
         """Deliver and consume everything that is due."""
         deliver(self.effects, limit=100, time_bound_s=30)
         consume_due(self.effects, limit=100, time_bound_s=30)
@@ -125,7 +125,7 @@ class ReconcileBench:
         os.utime(path, (moment, moment))
         return path
 
-    def questions(self, *, only_open: bool = True) -> list[dict[str, Any]]:
+    def investigations(self, *, only_open: bool = True) -> list[dict[str, Any]]:
         """Return investigations in the order in which they were opened."""
         query = select(effect_tables.investigations).order_by(
             effect_tables.investigations.c.opened_at, effect_tables.investigations.c.investigation_id
@@ -134,9 +134,9 @@ class ReconcileBench:
             rows = tx.rows(query)
         return [row for row in rows if row["state"] == "open" or not only_open]
 
-    def asked(self) -> set[tuple[str, str]]:
+    def open_subjects(self) -> set[tuple[str, str]]:
         """Return kind and subject of every open question."""
-        return {(row["kind"], row["subject"]) for row in self.questions()}
+        return {(row["kind"], row["subject"]) for row in self.investigations()}
 
     def snapshot(self) -> dict[str, list[tuple[Any, ...]]]:
         """Return every row of every table: two equal ones mean that nothing at all happened."""
@@ -185,7 +185,7 @@ def assert_red(house: ReconcileBench, name: str, *job_ids: str | None) -> list[d
     return [dict(row) for row in outcome.violations]
 
 
-def assert_settled(house: ReconcileBench) -> None:
+def assert_nothing_left(house: ReconcileBench) -> None:
     """Assert that another pass changes no row of any table, and so writes no event."""
     before = house.snapshot()
     again = reconcile(house.services)

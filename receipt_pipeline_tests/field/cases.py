@@ -96,7 +96,7 @@ class CaseHouse:
         for _ in range(rounds_max):
             open_ids = [row["job_id"] for row in job_rows(self.ledger) if row["terminal_at"] is None]
             self.bench.work(*open_ids)
-            self.reconciling.settle_effects()
+            self.reconciling.finish_effects()
             if not [row for row in job_rows(self.ledger) if row["terminal_at"] is None]:
                 return
             self.clock.advance(40)

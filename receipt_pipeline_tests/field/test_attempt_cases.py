@@ -158,7 +158,7 @@ def test_case_13_differing_outputs_of_two_attempts_are_held_and_identical_ones_a
             house.bench.work(job_id)
         house.clock.advance(PAST_RETRY_S)
         house.bench.work(job_id, worker=house.bench.worker("worker-b"))
-    house.reconciling.settle_effects()
+    house.reconciling.finish_effects()
     held = house.bench.job(first)
     assert (held["state"], held["phase"], held["result_key"]) == ("running", "quarantined", None)
     (row,) = house.bench.quarantines(first)

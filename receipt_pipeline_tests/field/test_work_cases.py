@@ -68,7 +68,7 @@ def test_case_05_a_canceled_job_stays_canceled_though_its_worker_finishes(
     with ActingPlan({"model.after": cancel}):
         house.bench.work(held)
     house.bench.work(other)
-    house.reconciling.settle_effects()
+    house.reconciling.finish_effects()
     job = house.bench.job(held)
     assert (job["state"], job["terminal_class"], job["result_key"]) == ("canceled", "canceled", None)
     assert [row["write_kind"] for row in house.bench.refused(held)] == ["checkpoint"]
@@ -133,7 +133,7 @@ def test_case_06_many_workers_and_readers_on_one_ledger_cost_no_item_an_attempt(
     for reader in readers:
         reader.join(WITHIN_S)
     assert [process.exitcode for process in (*workers, *readers)] == [0] * 10
-    house.reconciling.settle_effects()
+    house.reconciling.finish_effects()
     assert len(job_ids) == 16
     for job_id in job_ids:
         assert [row["outcome"] for row in house.bench.attempts(job_id)] == ["committed"]
@@ -161,7 +161,7 @@ def test_case_07_a_run_that_was_killed_skips_nothing_when_it_runs_again(
         again = WorkerOrder(**order | {"now": house.clock.now()}, job_ids=tuple(job_ids), owner="worker-b")
         assert run_worker(again) == 0
         house.clock.advance(PAST_RETRY_S)
-    house.reconciling.settle_effects()
+    house.reconciling.finish_effects()
     assert [count for _, count in sorted(invocations_in(order["tally"]).items())] == [1] * 6
     house.assert_objects(*job_ids)
     report = house.report()
@@ -177,7 +177,7 @@ def test_case_11_what_was_finished_in_time_is_kept_and_what_waited_too_long_was_
     job_ids = house.submit(case(shared, "11"))
     house.bench.chain = ScriptedChain(on_classify=lambda data: house.clock.advance(25))
     house.bench.work(*job_ids)
-    house.reconciling.settle_effects()
+    house.reconciling.finish_effects()
     # The third was claimed at 50 s and in work at 60 s: queue age ends with the claim (D3), so it finishes.
     states = [house.bench.job(job_id)["state"] for job_id in job_ids]
     assert states == ["succeeded", "succeeded", "succeeded", "expired"]
@@ -213,7 +213,7 @@ def test_case_14_a_worker_that_slept_through_its_lease_changes_nothing_when_it_w
     before = house.bench.job(job_id)
     psutil.Process(process.pid).resume()
     process.join(WITHIN_S)
-    house.reconciling.settle_effects()
+    house.reconciling.finish_effects()
     attempts = house.bench.attempts(job_id)
     assert [(row["owner"], row["outcome"]) for row in attempts] == [
         ("worker-a", "lost"),
@@ -262,7 +262,7 @@ def test_case_15_a_scan_that_kills_its_workers_ends_and_holds_nobody_up(
     for _ in range(2):
         assert a_worker(poisoned) == 0
         house.clock.advance(PAST_RETRY_S)
-    house.reconciling.settle_effects()
+    house.reconciling.finish_effects()
     assert 0 < pauses[0] < pauses[1]
     assert invocations_in(order["tally"])[poison] == 3
     assert [row["outcome"] for row in house.bench.attempts(poisoned)] == ["lost"] * 3 + ["committed"]
@@ -281,7 +281,7 @@ def test_case_16_a_worker_whose_clock_is_behind_neither_waits_nor_counts_below_z
     job_ids = house.submit(case(shared, "16"))
     behind = WorkerOrder(**order | {"now": FakeClock(clock.now()).advance(-120)}, job_ids=tuple(job_ids))
     assert run_worker(behind) == 0
-    house.reconciling.settle_effects()
+    house.reconciling.finish_effects()
     for job_id in job_ids:
         job = house.bench.job(job_id)
         assert (job["state"], job["claimed_at"]) == ("succeeded", job["submitted_at"])

@@ -25,7 +25,7 @@ ACCOUNT = "job_accounting"
 def home(opened: OpenedHome) -> OpenedHome:
     """A home with two settled jobs, in which every check is green."""
     for key in ("one", "two"):
-        opened.bench.settled(key=key)
+        opened.bench.finished(key=key)
     return opened
 
 

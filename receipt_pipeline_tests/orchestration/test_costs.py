@@ -13,7 +13,7 @@ from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
 
 @pytest.mark.requirement("R143")
 def test_every_cost_line_equals_a_recount_of_the_ledgers_rows(opened: OpenedHome) -> None:
-    job_id = str(opened.bench.settled(key="done", items=3)["job_id"])
+    job_id = str(opened.bench.finished(key="done", items=3)["job_id"])
     waiting = opened.submit("waiting")
     maintenance.publish_report(opened.app)
     costs = {

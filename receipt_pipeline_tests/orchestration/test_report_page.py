@@ -51,7 +51,7 @@ def page_of(services: AppContext) -> tuple[str, Links]:
 
 
 def test_the_page_fetches_nothing_and_its_queries_run_on_the_report(opened: OpenedHome) -> None:
-    opened.bench.settled(key="done")
+    opened.bench.finished(key="done")
     opened.submit("waiting")
     text, links = page_of(opened.app)
     assert links.fetched == []
@@ -89,7 +89,7 @@ def test_what_a_caller_wrote_is_text_on_the_page_and_never_markup(opened: Opened
 
 @pytest.mark.requirement("R147", "R048")
 def test_signals_for_a_collector_say_what_the_report_says(opened: OpenedHome) -> None:
-    opened.bench.settled(key="done")
+    opened.bench.finished(key="done")
     expired = opened.submit("late")
     opened.clock.advance(30 * 86_400)
     maintenance.reconcile_ledger(opened.app)

@@ -24,7 +24,7 @@ from receipt_pipeline.ledger.schema import effects as effect_tables
 from receipt_pipeline.ledger.schema.jobs import events
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.builders import claimed
-from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_nothing_left
 
 KEY = "results/job_x/1-aa"
 
@@ -87,7 +87,7 @@ def test_a_success_and_an_intent_explain_their_key(house: ReconcileBench, explai
 def test_a_question_past_its_deadline_or_of_an_inactive_owner_is_unowned(house: ReconcileBench) -> None:
     house.store_at("results/job_nobody/1-aa", b"strange", age_s=house.limits.retention.orphan_grace_s)
     reconcile(house.services)
-    (question,) = house.questions()
+    (question,) = house.investigations()
 
     def unowned() -> list[str]:
         return [row["investigation_id"] for row in house.find("unowned_investigations")]
@@ -108,7 +108,7 @@ def test_an_orphan_record_is_found_by_itself(house: ReconcileBench) -> None:
 
 
 def test_an_upload_of_a_lost_attempt_with_another_digest_is_divergence(house: ReconcileBench) -> None:
-    job = house.settled(key="one")
+    job = house.finished(key="one")
     house.edit(
         "INSERT INTO effects (effect_id, job_id, lease_epoch, kind, required, idempotency_key, state,"
         " expected_digest, size_bytes, provider_reference, reason_code, intended_at, updated_at)"
@@ -122,23 +122,23 @@ def test_an_upload_of_a_lost_attempt_with_another_digest_is_divergence(house: Re
     reconcile(house.services)
     [held] = house.bench.quarantines(job["job_id"])
     assert {entry["digest"] for entry in held["digests"]} == {job["result_digest"], "sha256:lost"}
-    assert_settled(house)
+    assert_nothing_left(house)
 
 
 def test_open_quarantines_are_listed_with_their_question(house: ReconcileBench) -> None:
-    job_id = house.settled(key="one")["job_id"]
+    job_id = house.finished(key="one")["job_id"]
     other = [{"digest": "sha256:other", "source": "test", "lease_epoch": None}]
     with house.ledger.transaction() as tx:
         hold_divergent(tx, job_id=job_id, subject="result", limits=house.limits, further=other)
     (row,) = house.find("held_divergence")
     assert (row["job_id"], row["subject"]) == (job_id, "result")
-    assert row["investigation_id"] == house.questions()[0]["investigation_id"]
+    assert row["investigation_id"] == house.investigations()[0]["investigation_id"]
 
 
 @pytest.mark.requirement("R158")
 def test_two_passes_at_once_end_where_one_would(house: ReconcileBench) -> None:
     for number in range(4):
-        job = house.settled(key=f"missing-{number}")
+        job = house.finished(key=f"missing-{number}")
         house.path(job["result_key"]).unlink()
         house.bench.accept(key=f"late-{number}", limits=LimitsRequest(max_queue_age_s=60))
         claimed(house.ledger, house.bench.accept(key=f"lost-{number}"))
@@ -152,4 +152,4 @@ def test_two_passes_at_once_end_where_one_would(house: ReconcileBench) -> None:
         asked = tx.rows(select(effect_tables.investigations))
     assert len(asked) == len({(row["kind"], row["subject"]) for row in asked}) == 4
     reconcile(house.services)
-    assert_settled(house)
+    assert_nothing_left(house)

@@ -92,7 +92,7 @@ def assert_recorded_once(house: ReconcileBench, job_id: str, **decision: Any) ->
 def test_divergence_found_late_is_held_and_named_until_then(
     house: ReconcileBench, ordinal: int | None
 ) -> None:
-    job = house.settled(key="one")
+    job = house.finished(key="one")
     refuse_other(house, job["job_id"], ordinal=ordinal)
     (row,) = assert_red(house, "no_divergent_result_served", job["job_id"])
     assert row["fault"] == "not_held"
@@ -112,7 +112,7 @@ def test_divergence_found_late_is_held_and_named_until_then(
 def test_a_held_result_whose_tasks_are_not_disputed_or_whose_question_is_closed_is_named(
     house: ReconcileBench,
 ) -> None:
-    job_id = house.settled(key="one")["job_id"]
+    job_id = house.finished(key="one")["job_id"]
     refuse_other(house, job_id, ordinal=0)
     reconcile(house.services)
     house.edit("UPDATE review_tasks SET disputed = (1 = 0) WHERE job_id = :job AND ordinal = 0", job=job_id)
@@ -120,7 +120,7 @@ def test_a_held_result_whose_tasks_are_not_disputed_or_whose_question_is_closed_
     assert row["fault"] == "tasks_not_disputed"
     house.edit("UPDATE review_tasks SET disputed = (1 = 1) WHERE job_id = :job", job=job_id)
 
-    (question,) = house.questions()
+    (question,) = house.investigations()
     with house.ledger.transaction() as tx:
         resolve_investigation(tx, question["investigation_id"], resolution="looked at it", actor="kim")
     (row,) = assert_red(house, "no_divergent_result_served", job_id)
@@ -131,7 +131,7 @@ def test_a_held_result_whose_tasks_are_not_disputed_or_whose_question_is_closed_
 
 @pytest.mark.requirement("R085")
 def test_keeping_the_committed_digest_serves_the_result_again(house: ReconcileBench) -> None:
-    job = house.settled(key="one")
+    job = house.finished(key="one")
     job_id = job["job_id"]
     refuse_other(house, job_id, ordinal=None)
     reconcile(house.services)
@@ -141,14 +141,14 @@ def test_keeping_the_committed_digest_serves_the_result_again(house: ReconcileBe
     assert not any(disputed for _, disputed in tasks(house, job_id))
     [row] = house.bench.quarantines(job_id)
     assert (row["state"], row["resolution"]) == ("resolved", f"keep {job['result_digest']}")
-    (question,) = house.questions(only_open=False)
+    (question,) = house.investigations(only_open=False)
     assert (question["state"], question["resolved_by"]) == ("resolved", "kim")
     assert_recorded_once(house, job_id, keep=job["result_digest"])
     assert house.red_checks() == set()
 
 
 def test_a_third_digest_after_the_decision_is_new_evidence(house: ReconcileBench) -> None:
-    job = house.settled(key="one")
+    job = house.finished(key="one")
     refuse_other(house, job["job_id"], ordinal=None)
     reconcile(house.services)
     decide(house, job["job_id"], keep=job["result_digest"])
@@ -174,7 +174,7 @@ def test_a_withdrawn_result_is_never_served_and_makes_no_task(house: ReconcileBe
     (question,) = house.bench.rows(effect_tables.investigations, job_id)
     assert question["resolution"] == "withdraw: both totals are wrong"
     assert refused(house, job_id) == RESULT_WITHDRAWN.code == "RESULT.WITHDRAWN.v1"
-    house.settle_effects()
+    house.finish_effects()
     assert tasks(house, job_id) == []
     assert house.bench.effects(job_id, "review_tasks")[0]["state"] == "abandoned"
     job = house.bench.job(job_id)
@@ -187,7 +187,7 @@ def test_a_withdrawn_result_is_never_served_and_makes_no_task(house: ReconcileBe
 
 
 def test_only_what_the_ledger_committed_can_be_kept(house: ReconcileBench) -> None:
-    job_id = house.settled(key="one")["job_id"]
+    job_id = house.finished(key="one")["job_id"]
     refuse_other(house, job_id, ordinal=0)
     reconcile(house.services)
     before = house.snapshot()
@@ -201,7 +201,7 @@ def test_only_what_the_ledger_committed_can_be_kept(house: ReconcileBench) -> No
 
 
 def test_a_decision_about_nothing_is_refused(house: ReconcileBench) -> None:
-    job_id = house.settled(key="one")["job_id"]
+    job_id = house.finished(key="one")["job_id"]
     with pytest.raises(NotAllowed) as refusal:
         decide(house, job_id, withdraw=True)
     assert refusal.value.reason == STATE_REFUSES
@@ -223,7 +223,7 @@ def test_keeping_the_outcome_of_an_open_job_lets_it_close_without_another_invoca
     assert (job["state"], job["terminal_class"], job["reason_code"]) == ("succeeded", "complete", "")
     assert len(house.bench.chain.asked) == 1
     assert refused(house, job_id) == ""
-    house.settle_effects()
+    house.finish_effects()
     assert house.red_checks() == set()
 
 
@@ -246,8 +246,8 @@ def test_withdrawing_from_an_open_job_closes_it_as_an_identity_failure(house: Re
         "RESULT.WITHDRAWN.v1",
     )
     assert [item["item_class"] for item in house.bench.items(job_id)] == ["classified", "unresolved"]
-    assert house.asked() == {("unresolved_items", job_id)}
-    house.settle_effects()
+    assert house.open_subjects() == {("unresolved_items", job_id)}
+    house.finish_effects()
     assert tasks(house, job_id) == []
     assert_recorded_once(house, job_id, withdraw=True)
 
@@ -287,7 +287,7 @@ def test_an_open_job_closes_on_the_stored_result_that_is_kept(house: ReconcileBe
     job = house.bench.job(job_id)
     assert (job["state"], job["terminal_class"], job["result_digest"]) == ("succeeded", "complete", stored)
     assert house.bench.objects.puts == puts
-    house.settle_effects()
+    house.finish_effects()
     assert house.red_checks() == set()
     assert refused(house, job_id) == ""
     assert_recorded_once(house, job_id, keep=stored)
@@ -330,7 +330,7 @@ def test_items_are_decided_before_the_result_of_an_open_job(house: ReconcileBenc
 
 @pytest.mark.requirement("R085")
 def test_both_outputs_stay_readable_and_are_no_orphans_after_the_decision(house: ReconcileBench) -> None:
-    job = house.settled(key="one")
+    job = house.finished(key="one")
     other = f"results/{job['job_id']}/7-{OTHER.removeprefix('sha256:')}"
     path = house.store_at(other, b"another output", age_s=house.limits.retention.orphan_grace_s * 2)
     assert_red(house, "no_object_without_success", None)

@@ -24,7 +24,7 @@ def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
     """A house with two settled jobs, in which every check is green."""
     house = ReconcileBench.build(ledger, clock, tmp_path)
     for key in ("one", "two"):
-        house.settled(key=key)
+        house.finished(key=key)
     return house
 
 
@@ -264,7 +264,7 @@ def test_a_job_past_its_deadline_is_named_until_it_is_closed_or_owned(house: Rec
     assert_red(house, "every_accepted_job_is_terminal_or_owned", job_id)
 
     reconcile(house.services)
-    assert ("missing_terminal", job_id) in house.asked()
+    assert ("missing_terminal", job_id) in house.open_subjects()
     assert house.check("every_accepted_job_is_terminal_or_owned").passed
 
     house.clock.advance(house.limits.staffing.investigation_deadline_s + 1)
@@ -275,7 +275,7 @@ def test_unresolved_items_without_their_question_are_named(house: ReconcileBench
     job_id = house.bench.accept(key="lossy", items=2)
     house.lose_item(job_id, times=3)
     house.bench.work_until_closed(job_id)
-    house.settle_effects()
+    house.finish_effects()
     assert house.bench.job(job_id)["terminal_class"] == "partial"
     assert house.check("every_accepted_job_is_terminal_or_owned").passed
 

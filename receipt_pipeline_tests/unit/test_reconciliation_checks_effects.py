@@ -18,7 +18,7 @@ def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
     """A house with two settled jobs, in which every check is green."""
     house = ReconcileBench.build(ledger, clock, tmp_path)
     for key in ("one", "two"):
-        house.settled(key=key)
+        house.finished(key=key)
     return house
 
 
@@ -77,12 +77,12 @@ def test_a_required_effect_is_a_gap_from_its_deadline_until_it_is_committed(hous
     (row,) = assert_red(house, "effects_have_no_gaps", job_id)
     assert (row["fault"], row["effect"]) == ("required_effect_overdue", "review_tasks")
     reconcile(house.services)
-    assert ("effect_gap", f"{job_id}:review_tasks:required_effect_overdue") in house.asked()
+    assert ("effect_gap", f"{job_id}:review_tasks:required_effect_overdue") in house.open_subjects()
 
-    house.settle_effects()
+    house.finish_effects()
     assert house.check("effects_have_no_gaps").passed
     reconcile(house.services)
-    assert house.asked() == set()
+    assert house.open_subjects() == set()
 
 
 def test_a_dropped_outbox_row_is_named_by_both_checks_that_guard_it(house: ReconcileBench) -> None:
@@ -117,7 +117,7 @@ def test_a_notification_nobody_sends_is_named_after_the_effect_deadline(house: R
     (row,) = assert_red(house, "every_notification_delivered_or_explained", job_id)
     assert row["fault"] == "never_sent"
 
-    house.settle_effects()
+    house.finish_effects()
     assert house.red_checks() == set()
 
 

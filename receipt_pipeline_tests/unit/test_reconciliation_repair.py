@@ -20,7 +20,7 @@ from receipt_pipeline.reconciliation.compare import compare
 from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
 from receipt_pipeline_tests.builders import RELEASE, an_outcome, claimed
 from receipt_pipeline_tests.fakes.failing_objects import PutFault
-from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_settled, job_of
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_nothing_left, job_of
 from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, ActingPlan
 
 SHORT = LimitsRequest(max_queue_age_s=47, processing_timeout_s=100)
@@ -42,7 +42,7 @@ def test_a_job_past_its_queue_deadline_expires_and_is_never_claimed(house: Recon
     )
     house.bench.work(job_id)
     assert (house.bench.attempts(job_id), house.bench.chain.asked) == ([], [])
-    assert_settled(house)
+    assert_nothing_left(house)
 
 
 def test_a_claim_between_finding_and_expiring_wins(house: ReconcileBench) -> None:
@@ -73,7 +73,7 @@ def test_an_expired_lease_is_charged_once_and_a_renewal_in_between_wins(house: R
     assert (job["lease_epoch"], job["lease_owner"], job["attempts_spent"]) == (2, None, 1)
     assert house.bench.attempts(lost)[0]["outcome"] == "lost"
     assert house.bench.job(renewed)["lease_epoch"] == 1
-    assert_settled(house)
+    assert_nothing_left(house)
 
 
 def test_an_overrun_job_is_taken_away_and_closed_with_what_was_finished(house: ReconcileBench) -> None:
@@ -88,7 +88,7 @@ def test_an_overrun_job_is_taken_away_and_closed_with_what_was_finished(house: R
     with house.ledger.transaction() as tx:
         assert renew_lease(tx, job.token, lease_ttl_s=house.limits.work.lease_ttl_s)
     assert reconcile(house.services).overrun == (job_id,)
-    assert_settled(house)
+    assert_nothing_left(house)
 
     house.bench.work(job_id)
     closed = house.bench.job(job_id)
@@ -116,7 +116,7 @@ def test_a_retired_release_closes_what_nobody_carries(house: ReconcileBench) -> 
         "identity_failed",
         "IDENTITY.RETIRED.v1",
     )
-    assert_settled(house)
+    assert_nothing_left(house)
 
 
 def test_a_silent_wave_gives_its_jobs_back(house: ReconcileBench) -> None:
@@ -128,7 +128,7 @@ def test_a_silent_wave_gives_its_jobs_back(house: ReconcileBench) -> None:
     house.clock.advance(house.limits.work.wave_start_s)
     assert reconcile_ledger(house.services).waves_closed == (wave.wave_id,)
     assert house.bench.job(job_id)["wave_id"] is None
-    assert_settled(house)
+    assert_nothing_left(house)
 
 
 def hold_for_an_unknown_upload(house: ReconcileBench, *, faults: list[PutFault]) -> str:
@@ -138,7 +138,7 @@ def hold_for_an_unknown_upload(house: ReconcileBench, *, faults: list[PutFault])
     house.bench.objects.blind_lookups = 1
     house.bench.work(job_id)
     assert house.bench.job(job_id)["phase"] == Phase.RECONCILING
-    assert ("unknown_effect", job_id) in house.asked()
+    assert ("unknown_effect", job_id) in house.open_subjects()
     return job_id
 
 
@@ -150,7 +150,7 @@ def test_an_upload_that_did_happen_is_found_and_published_without_another_put(ho
     assert house.bench.job(job_id)["phase"] == Phase.RECONCILING
 
     assert reconcile(house.services).released == (job_id,)
-    assert_settled(house)
+    assert_nothing_left(house)
     house.bench.work(job_id)
     job = house.bench.job(job_id)
     assert (job["state"], job["terminal_class"], job["reason_code"]) == ("succeeded", "complete", "")
@@ -158,8 +158,8 @@ def test_an_upload_that_did_happen_is_found_and_published_without_another_put(ho
     assert len(house.bench.chain.asked) == 1
 
     assert reconcile(house.services).questions_healed == 1
-    assert house.asked() == set()
-    assert_settled(house)
+    assert house.open_subjects() == set()
+    assert_nothing_left(house)
 
 
 @pytest.mark.requirement("R104")
@@ -194,7 +194,7 @@ def test_a_spent_closing_bound_is_renewed_only_by_a_person(house: ReconcileBench
         house.bench.work(job_id)
         house.clock.advance(PAST_RETRY_S)
     assert house.bench.job(job_id)["phase"] == Phase.RECONCILING
-    assert ("unknown_effect", f"{job_id}:closing") in house.asked()
+    assert ("unknown_effect", f"{job_id}:closing") in house.open_subjects()
 
     house.bench.objects.blind_lookups = 0
     assert reconcile_ledger(house.services).released == ()
@@ -202,7 +202,7 @@ def test_a_spent_closing_bound_is_renewed_only_by_a_person(house: ReconcileBench
     house.bench.work(job_id)
     assert house.bench.job(job_id)["state"] == "succeeded"
     reconcile(house.services)
-    assert house.asked() == set()
+    assert house.open_subjects() == set()
     assert house.check("attempts_within_budget").passed
 
 
@@ -218,10 +218,10 @@ def test_an_intent_of_a_job_that_closed_without_it_is_decided(house: ReconcileBe
     assert (house.bench.job(job_id)["state"], len(house.bench.stored_results(job_id))) == ("canceled", 1)
     assert len(reconcile_ledger(house.services).uploads_decided) == 1
     assert [row["state"] for row in house.bench.effects(job_id)] == ["abandoned"]
-    house.settle_effects()
+    house.finish_effects()
     house.clock.set(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=house.limits.retention.orphan_grace_s))
     assert house.check("no_object_without_success").passed
-    assert_settled(house)
+    assert_nothing_left(house)
 
 
 @pytest.mark.requirement("R080", "R139")
@@ -230,11 +230,11 @@ def test_a_job_that_nobody_closes_gets_an_owned_question_that_ends_with_it(house
     claimed(house.ledger, job_id)
     house.clock.advance(100 + house.limits.work.overrun_grace_s)
     assert reconcile_ledger(house.services).overrun == (job_id,)
-    assert house.questions() == []
+    assert house.investigations() == []
 
     house.clock.advance(house.limits.work.closing_attempts_max * house.limits.work.lease_ttl_s)
     reconcile_ledger(house.services)
-    (question,) = house.questions()
+    (question,) = house.investigations()
     assert (question["kind"], question["job_id"], question["reason_code"]) == (
         "missing_terminal",
         job_id,
@@ -245,12 +245,12 @@ def test_a_job_that_nobody_closes_gets_an_owned_question_that_ends_with_it(house
         seconds=house.limits.staffing.investigation_deadline_s
     )
     assert question["allowed_repair"]
-    assert_settled(house)
+    assert_nothing_left(house)
 
     house.bench.work(job_id)
     assert house.bench.job(job_id)["terminal_class"] == "timed_out"
     reconcile(house.services)
-    assert ("missing_terminal", job_id) not in house.asked()
+    assert ("missing_terminal", job_id) not in house.open_subjects()
 
 
 def test_an_overdue_question_goes_to_the_escalation_once(house: ReconcileBench) -> None:
@@ -260,7 +260,7 @@ def test_an_overdue_question_goes_to_the_escalation_once(house: ReconcileBench) 
     with pytest.raises(ObjectFault, match=r"OBJECT\.UNREADABLE\.v1"):
         house.bench.objects.digest("results/x/1-y")
     reconcile_ledger(house.services)
-    assert {row["owner"] for row in house.questions() if row["kind"] == "unknown_effect"} == {
+    assert {row["owner"] for row in house.investigations() if row["kind"] == "unknown_effect"} == {
         "operations-lead"
     }
     before = house.snapshot()
@@ -270,8 +270,8 @@ def test_an_overdue_question_goes_to_the_escalation_once(house: ReconcileBench) 
 
 @pytest.mark.requirement("R156", "R158")
 def test_a_house_full_of_trouble_is_settled_by_one_pass(house: ReconcileBench) -> None:
-    house.settled(key="fine")
-    missing = house.settled(key="missing")
+    house.finished(key="fine")
+    missing = house.finished(key="missing")
     house.path(missing["result_key"]).unlink()
     house.bench.accept(key="expires", limits=SHORT)
     claimed(house.ledger, house.bench.accept(key="lost"))
@@ -282,8 +282,8 @@ def test_a_house_full_of_trouble_is_settled_by_one_pass(house: ReconcileBench) -
 
     summary = reconcile(house.services)
     assert (len(summary.expired), len(summary.taken_over), len(summary.released)) == (1, 1, 1)
-    assert_settled(house)
-    for question in house.questions():
+    assert_nothing_left(house)
+    for question in house.investigations():
         assert question["owner"] == "operations"
         assert question["deadline_at"] > house.clock.now()
         assert question["allowed_repair"]
@@ -292,7 +292,7 @@ def test_a_house_full_of_trouble_is_settled_by_one_pass(house: ReconcileBench) -
 
 
 def test_finding_repairs_nothing(house: ReconcileBench) -> None:
-    missing = house.settled(key="missing")
+    missing = house.finished(key="missing")
     house.path(missing["result_key"]).unlink()
     house.bench.accept(key="expires", limits=SHORT)
     house.clock.advance(house.limits.work.overrun_grace_s + 48)
@@ -311,4 +311,4 @@ def test_a_bound_of_no_escalation_leaves_the_owner(house: ReconcileBench) -> Non
     house.limits = replace(house.limits, staffing=Staffing(escalation="gone"))
     house.clock.advance(house.limits.staffing.investigation_deadline_s + 1)
     reconcile_ledger(house.services)
-    assert {row["owner"] for row in house.questions()} == {"operations"}
+    assert {row["owner"] for row in house.investigations()} == {"operations"}

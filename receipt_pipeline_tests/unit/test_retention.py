@@ -31,7 +31,7 @@ class Killed(BaseException):
 
 def old(house: ReconcileBench, *, key: str = "old", retention_s: int = RETENTION_S) -> dict[str, Any]:
     """Settle a job and let exactly its retention pass."""
-    job = house.settled(key=key, limits=LimitsRequest(result_retention_s=retention_s))
+    job = house.finished(key=key, limits=LimitsRequest(result_retention_s=retention_s))
     house.clock.advance(retention_s)
     return job
 
@@ -75,8 +75,8 @@ def test_a_purge_is_explained_and_repeating_it_changes_nothing(house: ReconcileB
 
 def test_what_is_inside_its_retention_stays(house: ReconcileBench) -> None:
     old(house)
-    younger = house.settled(key="younger", limits=LimitsRequest(result_retention_s=RETENTION_S))
-    longer = house.settled(key="longer", limits=LimitsRequest(result_retention_s=2**31 - 1))
+    younger = house.finished(key="younger", limits=LimitsRequest(result_retention_s=RETENTION_S))
+    longer = house.finished(key="longer", limits=LimitsRequest(result_retention_s=2**31 - 1))
     assert len(expire_results(house.services)) == 1
     for job in (younger, longer):
         assert house.path(job["result_key"]).exists()
@@ -168,7 +168,7 @@ def test_a_crash_between_tombstone_and_record_is_finished_by_the_next_pass(
 
 @pytest.mark.requirement("R129")
 def test_hosts_runs_and_measurements_of_attempts_go_before_the_payload(house: ReconcileBench) -> None:
-    job = house.settled(key="diagnosed")
+    job = house.finished(key="diagnosed")
     house.clock.advance(house.limits.retention.diagnostics_retention_s)
     assert expire_diagnostics(house.services) == [job["job_id"]]
     [attempt] = house.bench.attempts(job["job_id"])
@@ -180,10 +180,10 @@ def test_hosts_runs_and_measurements_of_attempts_go_before_the_payload(house: Re
 
 
 def test_an_open_question_keeps_the_diagnostics_of_its_job(house: ReconcileBench) -> None:
-    job = house.settled(key="asked")
+    job = house.finished(key="asked")
     house.path(job["result_key"]).unlink()
     reconcile(house.services)
-    assert [row["job_id"] for row in house.questions()] == [job["job_id"]]
+    assert [row["job_id"] for row in house.investigations()] == [job["job_id"]]
     house.clock.advance(house.limits.retention.diagnostics_retention_s)
     assert expire_diagnostics(house.services) == []
 
@@ -195,7 +195,7 @@ def test_an_upload_that_certainly_failed_keeps_no_payload(house: ReconcileBench,
         key="failed upload", limits=LimitsRequest(result_retention_s=RETENTION_S, max_attempts=3)
     )
     house.bench.work_until_closed(job_id)
-    house.settle_effects()
+    house.finish_effects()
     assert house.bench.job(job_id)["state"] == ("succeeded" if uploads_failed == 1 else "failed")
     house.clock.advance(RETENTION_S)
     assert expire_results(house.services) == [job_id]
@@ -206,7 +206,7 @@ def test_an_upload_that_certainly_failed_keeps_no_payload(house: ReconcileBench,
 
 @pytest.mark.requirement("R129")
 def test_what_a_stale_worker_carried_is_no_orphan_and_goes_with_the_payload(house: ReconcileBench) -> None:
-    job = house.settled(key="stale", limits=LimitsRequest(result_retention_s=RETENTION_S))
+    job = house.finished(key="stale", limits=LimitsRequest(result_retention_s=RETENTION_S))
     digest = house.bench.items(job["job_id"])[0]["outcome_digest"]
     with house.ledger.transaction() as tx:
         record_rejected_write(
@@ -215,7 +215,7 @@ def test_what_a_stale_worker_carried_is_no_orphan_and_goes_with_the_payload(hous
     key = rejected_output_key(job_id=job["job_id"], ordinal=0, lease_epoch=0, digest=digest)
     house.store_at(key, b"what it carried", age_s=house.limits.retention.orphan_grace_s + 1)
     reconcile(house.services)
-    assert (house.red_checks(), house.questions()) == (set(), [])
+    assert (house.red_checks(), house.investigations()) == (set(), [])
     house.clock.advance(RETENTION_S)
     assert expire_results(house.services) == [job["job_id"]]
     assert not house.path(key).exists()

@@ -34,7 +34,7 @@ def failure_of(result: dg.ExecuteInProcessResult) -> str:
 
 
 def test_observing_the_sources_changes_nothing_and_counts_every_record(opened: OpenedHome) -> None:
-    opened.bench.settled(key="done")
+    opened.bench.finished(key="done")
     opened.submit("waiting")
     rows = opened.bench.snapshot()
     every_source = dg.define_asset_job("observe", dg.AssetSelection.all(include_sources=True))
@@ -51,7 +51,7 @@ def test_observing_the_sources_changes_nothing_and_counts_every_record(opened: O
 
 
 def test_a_closed_day_is_frozen_as_parquet_without_any_single_receipt(opened: OpenedHome) -> None:
-    opened.bench.settled(key="done", items=3)
+    opened.bench.finished(key="done", items=3)
     opened.clock.advance(DAY_S)
     maintenance.publish_report(opened.app)
     result = freeze(opened)
@@ -66,7 +66,7 @@ def test_a_closed_day_is_frozen_as_parquet_without_any_single_receipt(opened: Op
 
 
 def test_a_day_that_is_not_over_or_differs_from_the_ledger_is_not_frozen(opened: OpenedHome) -> None:
-    job_id = opened.bench.settled(key="done")["job_id"]
+    job_id = opened.bench.finished(key="done")["job_id"]
     maintenance.publish_report(opened.app)
     assert "FIELD.INVALID.v1" in failure_of(freeze(opened))
     opened.clock.advance(DAY_S)
@@ -77,7 +77,7 @@ def test_a_day_that_is_not_over_or_differs_from_the_ledger_is_not_frozen(opened:
 
 
 def test_the_account_knows_of_an_object_that_is_missing_when_it_is_published(opened: OpenedHome) -> None:
-    job = opened.bench.settled(key="done")
+    job = opened.bench.finished(key="done")
     opened.bench.path(job["result_key"]).unlink()
     result = dg.materialize([job_accounting], resources={"app": opened.resource})
     (event,) = result.asset_materializations_for_node("job_accounting")

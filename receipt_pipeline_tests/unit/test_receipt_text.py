@@ -18,7 +18,7 @@ DAY = dt.datetime(2026, 11, 28, 14, 2, tzinfo=dt.UTC)
 GOLDEN = """\
 # operation
 job exp_731 / fp 91aa91aa91aa / receipt-classification/v1
-accepted 2026-11-28T14:02:00Z; 12,480 items requested; cannot be canceled any more
+accepted 2026-11-28T14:02:00Z; 12,480 items requested; can no longer be canceled
 # execution
 attempts 2 / lease 5 / checkpoint 12,480 of 12,480
 succeeded, phase closed; observed 2026-11-28T14:11:40Z, checkpoint 40 s before

@@ -36,7 +36,7 @@ from receipt_pipeline.objects.store import scan_key
 DEPTH_MAX = 20
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK a pipe that somebody put there would hold the door open for ever.
+# Without O_NONBLOCK, opening a named pipe would block forever.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 

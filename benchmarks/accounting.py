@@ -21,9 +21,9 @@ from sqlalchemy import select
 
 from benchmarks import sets_peer
 from benchmarks.bulk_ledger import add_jobs, bulk_ledger
+from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.query import fetch_rows, reading_report
-from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.ledger.journal import EventKind, append_event

@@ -12,17 +12,14 @@ import duckdb
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from receipt_pipeline.accounting.build import sql_text
-from receipt_pipeline.accounting.exported import EXPORTED, ExportedTable
+from receipt_pipeline.accounting.refresh import TABLES, ReportTable, asking_report, sql_text
 from receipt_pipeline.accounting.release_report import async_release_report
-from receipt_pipeline.accounting.reported import asking_report
 from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.invariants.account import counted_account_sets
 
 MEMORY_LIMIT = "1GB"
 NOW = dt.datetime(2026, 12, 31, tzinfo=dt.UTC)
-TYPES = {"text": "VARCHAR", "json": "VARCHAR", "whole": "BIGINT", "yes_no": "BOOLEAN", "time": "TIMESTAMPTZ"}
 ROW_GROUP_ROWS = 100_000
 REPORT_QUERY = (
     "SELECT state, terminal_class, count(*) AS jobs, sum(classified) AS classified,"
@@ -142,7 +139,7 @@ def generate(home: Path, jobs: int) -> int:
     with duckdb.connect() as connection:
         connection.execute("SET enable_progress_bar = false")
         connection.execute(f"SET temp_directory = '{home}'")
-        for table in EXPORTED:
+        for table in TABLES:
             values, condition = GENERATED.get(table.name, ({}, "false"))
             tries = 2 if table.name == "attempts" else 1
             source = f"range({jobs}) AS j(i), range({tries}) AS t(tries)"
@@ -153,10 +150,9 @@ def generate(home: Path, jobs: int) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def _columns(table: ExportedTable, values: Mapping[str, str]) -> str:
-    pairs = zip(table.names, table.kinds, strict=True)
-    shown = [f'({values.get(name, "NULL")})::{TYPES[kind]} AS "{name}"' for name, kind in pairs]
-    return ", ".join([*shown, "NULL::DECIMAL(24, 3) AS total"] if table.name == "items" else shown)
+def _columns(table: ReportTable, values: Mapping[str, str]) -> str:
+    types = table.types | {name: "VARCHAR" for name, type_ in table.types.items() if type_ == "JSON"}
+    return ", ".join(f'({values.get(name, "NULL")})::{type_} AS "{name}"' for name, type_ in types.items())
 
 
 @contextmanager
@@ -168,7 +164,7 @@ def over_parquet(home: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         connection.execute("SET preserve_insertion_order = false")
         connection.execute(f"SET temp_directory = '{home / 'spilled'}'")
-        for table in EXPORTED:
+        for table in TABLES:
             path = home / "parquet" / f"{table.name}.parquet"
             connection.execute(f"CREATE VIEW {table.name} AS SELECT * FROM read_parquet('{path}')")
         connection.execute(sql_text("account.sql"))

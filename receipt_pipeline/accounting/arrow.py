@@ -1,95 +1,159 @@
-"""Rows as Arrow columns."""
+"""Reads the ledger as Arrow batches, all of them in the snapshot of one reading transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
-import numpy as np
+import adbc_driver_manager
+import adbc_driver_postgresql.dbapi
+import adbc_driver_sqlite.dbapi
 import pyarrow as pa
-from numpy.typing import NDArray
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
-from receipt_pipeline.core.money import minor_digits
+from receipt_pipeline.core.errors import LedgerUnavailable
+from receipt_pipeline.core.reasons import LEDGER_UNAVAILABLE
+from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
 
-INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
-# A DECIMAL wide enough for any amount a scan can be misread into.
-MONEY = pa.decimal128(24, 3)
-TIME = pa.timestamp("us", tz="UTC")
-TYPES = {"text": pa.string(), "json": pa.string(), "whole": pa.int64(), "yes_no": pa.bool_(), "time": TIME}
-_MONEY_BYTES = 16
+SNAPSHOT_ATTEMPTS_MAX = 100
+BATCH_ROWS = 16_384
 
 
-def column_of(values: Sequence[Any], kind: str) -> Any:
-    """Return one column of a table; None is no value.
+class LedgerBatches:
+    """Answers queries of the ledger as Arrow record batches, over a connection of its own.
 
     Args:
-        kind: `text`, `json`, `whole`, `yes_no`, or `time` in microseconds since 1970.
+        connection: an ADBC connection that commits by itself until `snapshot` begins a transaction.
     """
-    # A JSON null that the database stored as text is no value; the word in a name of somebody's is one.
-    if kind == "json" and "null" in values:
-        values = [None if value == "null" else value for value in values]
-    absent = values.count(None)
-    if absent == len(values):
-        return pa.nulls(absent, TYPES[kind])
-    if kind in ("text", "json"):
-        return _texts(values, any_absent=absent > 0)
-    if kind == "yes_no":
-        buffers = [_valid(values) if absent else None, _bits(map(bool, values))]
-        return pa.Array.from_buffers(TYPES[kind], len(values), buffers)
-    return _wholes(values, TYPES[kind], any_absent=absent > 0)
+
+    dialect: sa.Dialect
+
+    def __init__(self, ledger: Ledger, connection: Any) -> None:
+        self._ledger = ledger
+        self._connection = connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[LedgerTransaction]:
+        """Open a reading transaction; all that is read here afterward is of its snapshot."""
+        raise NotImplementedError
+
+    @contextmanager
+    def read(self, query: sa.Select[Any]) -> Iterator[pa.RecordBatchReader]:
+        """Stream the rows of a query over text, integers and booleans.
+
+        Raises:
+            LedgerUnavailable: LEDGER.UNAVAILABLE.v1; some batches may have been read.
+        """
+        faults: list[adbc_driver_manager.Error] = []
+        with _driver_errors(), self._connection.cursor() as cursor:
+            reader = self._execute(cursor, query)
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                try:
+                    yield from self._rows(reader)
+                except adbc_driver_manager.Error as error:
+                    faults.append(error)
+                    raise
+
+            try:
+                yield pa.RecordBatchReader.from_batches(reader.schema, batches())
+            except Exception:
+                if faults:  # The reader of the stream knows this error by its text alone.
+                    raise faults[0] from None
+                raise
+
+    def _execute(self, cursor: Any, query: sa.Select[Any]) -> pa.RecordBatchReader:
+        cursor.execute(self._text(query))
+        return cursor.fetch_record_batch()
+
+    def _rows(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        yield from reader
+
+    def _text(self, query: Any) -> str:
+        return str(query.compile(dialect=self.dialect, compile_kwargs={"literal_binds": True}))
 
 
-def amounts_of(minors: Sequence[Any], currencies: Sequence[str | None]) -> Any:
-    """Return a column of amounts in major units, exact to a thousandth."""
-    amounts = [thousandths_of(*pair) for pair in zip(minors, currencies, strict=True)]
-    data = b"".join((amount or 0).to_bytes(_MONEY_BYTES, "little", signed=True) for amount in amounts)
-    return pa.Array.from_buffers(MONEY, len(amounts), [_valid(amounts), pa.py_buffer(data)])
+class _SqliteBatches(LedgerBatches):
+    dialect = sqlite.dialect()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[LedgerTransaction]:
+        """Begin both transactions; once more when another connection committed between them."""
+        with _driver_errors(), self._connection.cursor() as cursor:
+            for _ in range(SNAPSHOT_ATTEMPTS_MAX):
+                version = self._version(cursor)
+                with self._ledger.reading() as tx:
+                    tx.scalar(sa.text("PRAGMA schema_version"))
+                    cursor.execute("BEGIN")
+                    if self._version(cursor) == version:
+                        yield tx
+                        return
+                cursor.execute("ROLLBACK")
+        raise LedgerUnavailable(LEDGER_UNAVAILABLE, cause="busy", tries=SNAPSHOT_ATTEMPTS_MAX)
+
+    def _execute(self, cursor: Any, query: sa.Select[Any]) -> pa.RecordBatchReader:
+        """Ask for a row without NULL first: the driver takes the type of a column from its first value."""
+        samples = ("''" if isinstance(column.type, sa.String) else "0" for column in query.selected_columns)
+        names = (column.name for column in query.selected_columns)
+        typed = ", ".join(f'{sample} AS "{name}"' for sample, name in zip(samples, names, strict=True))
+        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": BATCH_ROWS})
+        cursor.execute(f"SELECT {typed} UNION ALL {self._text(query)}")
+        return cursor.fetch_record_batch()
+
+    def _rows(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(reader):
+            yield batch if number else batch.slice(1)
+
+    @staticmethod
+    def _version(cursor: Any) -> int:
+        """Return a number that changes with every commit of another connection."""
+        cursor.execute("PRAGMA data_version")
+        return int(cursor.fetchone()[0])
 
 
-def thousandths_of(minor: Any, currency: str | None) -> int | None:
-    """Return an amount in thousandths of a major unit, exactly; None where there is no amount."""
-    number = as_int64(minor)
-    return None if number is None else number * 10 ** (MONEY.scale - minor_digits(currency))
+class _PostgresBatches(LedgerBatches):
+    # Named parameters keep percent signs from being doubled.
+    dialect = postgresql.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def snapshot(self) -> Iterator[LedgerTransaction]:
+        """Begin both transactions on one snapshot of the server."""
+        with _driver_errors(), self._connection.cursor() as cursor, self._ledger.reading() as tx:
+            name = tx.scalar(sa.text("SELECT pg_export_snapshot()"))
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            cursor.execute(f"SET TRANSACTION SNAPSHOT '{name}'")
+            yield tx
 
 
-def as_int64(value: Any) -> int | None:
-    """Return an integer that Arrow can hold; an absurd reading of a scan must not stop the report."""
-    if value is None:
-        return None
-    number = int(value)
-    return number if abs(number) <= INT64_MAX else None
+@contextmanager
+def open_batches(ledger: Ledger) -> Iterator[LedgerBatches]:
+    """Connect to the ledger for reading batches.
+
+    Raises:
+        LedgerUnavailable: LEDGER.UNAVAILABLE.v1.
+    """
+    url = ledger.engine.url
+    batches: type[LedgerBatches]
+    with _driver_errors():
+        if url.get_backend_name() == "sqlite":
+            batches = _SqliteBatches
+            uri = f"{Path(str(url.database)).absolute().as_uri()}?mode=ro"
+            connection = adbc_driver_sqlite.dbapi.connect(uri, autocommit=True)
+        else:
+            batches = _PostgresBatches
+            uri = url.set(drivername="postgresql").render_as_string(hide_password=False)
+            connection = adbc_driver_postgresql.dbapi.connect(uri, autocommit=True)
+    with closing(connection):
+        yield batches(ledger, connection)
 
 
-def _wholes(values: Sequence[Any], kind: Any, *, any_absent: bool) -> Any:
+@contextmanager
+def _driver_errors() -> Iterator[None]:
+    """Raise LedgerUnavailable for what the driver says is wrong with the database."""
     try:
-        data = np.fromiter((value or 0 for value in values) if any_absent else values, np.int64, len(values))
-    except (OverflowError, TypeError, ValueError):  # Numbers as text, or beyond what is to be held.
-        values = [as_int64(value) for value in values]
-        any_absent = None in values
-        data = np.fromiter((value or 0 for value in values), np.int64, len(values))
-    return pa.Array.from_buffers(
-        kind, len(values), [_valid(values) if any_absent else None, pa.py_buffer(data)]
-    )
-
-
-def _texts(values: Sequence[Any], *, any_absent: bool) -> Any:
-    valid = _valid(values) if any_absent else None
-    texts = (
-        ["" if value is None else str(value) for value in values] if any_absent else list(map(str, values))
-    )
-    joined = "".join(texts)
-    data = joined.encode()
-    assert len(data) <= INT32_MAX, "a chunk of rows is small enough for offsets of 32 bits"
-    lengths = map(len, texts) if len(data) == len(joined) else (len(text.encode()) for text in texts)
-    ends: NDArray[np.int32] = np.zeros(len(texts) + 1, np.int32)
-    np.cumsum(np.fromiter(lengths, np.int32, len(texts)), out=ends[1:])
-    return pa.Array.from_buffers(pa.string(), len(texts), [valid, pa.py_buffer(ends), pa.py_buffer(data)])
-
-
-def _valid(values: Sequence[Any]) -> Any:
-    """Return the bits that say where there is a value."""
-    return _bits(value is not None for value in values)
-
-
-def _bits(flags: Iterable[bool]) -> Any:
-    return pa.py_buffer(np.packbits(np.fromiter(flags, bool), bitorder="little"))
+        yield
+    except adbc_driver_manager.Error as error:
+        raise LedgerUnavailable(LEDGER_UNAVAILABLE, cause=type(error).__name__) from error

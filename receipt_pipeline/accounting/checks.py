@@ -9,11 +9,10 @@ from typing import Any
 
 from sqlalchemy import select
 
-from receipt_pipeline.accounting.facts import read_facts
+from receipt_pipeline.accounting.facts import Accountant, read_facts
 from receipt_pipeline.accounting.query import fetch_rows, reading_report
 from receipt_pipeline.accounting.release_report import AccountState, Gate
 from receipt_pipeline.accounting.report import judge
-from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.errors import ReportFault
 from receipt_pipeline.ledger.invariants.invariant import CheckOutcome
 from receipt_pipeline.ledger.schema.jobs import jobs

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
@@ -14,7 +14,7 @@ from receipt_pipeline.accounting.release_report import JobSets
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES, JobState
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.changes import CopiedLedger
-from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
 from receipt_pipeline.ledger.invariants.account import AccountSets, account_sets, counted_account_sets
 from receipt_pipeline.ledger.invariants.effects import EFFECTS_HAVE_NO_GAPS, GIVEN_UP, overdue_effects
 from receipt_pipeline.ledger.invariants.invariant import Bounds, find
@@ -50,6 +50,31 @@ FACT_FINDINGS = frozenset(
 
 # Only a change of its own rows makes a job one of these, or no more; beside gaps that time alone makes.
 SETTLED_BY_ROWS = ("effect_gaps", "effects_given_up", "unbalanced_items", "divergent")
+
+
+@dataclass(frozen=True, slots=True)
+class Accountant:
+    """The ledger, its limits and owners, and the folder in which the report is built and published."""
+
+    ledger: Ledger
+    report_root: Path
+    limits: Limits
+
+    @property
+    def published(self) -> Path:
+        """Return the one file that analysts open."""
+        return self.report_root / "report.duckdb"
+
+    @property
+    def export(self) -> Path:
+        """Return the folder of the exported Parquet files."""
+        return self.report_root / "export"
+
+    @property
+    def doubted(self) -> Path:
+        """Return the file that marks a report as different from the ledger: the next one is a full build."""
+        return self.report_root / "doubted"
+
 
 Owned = Callable[[Mapping[str, Any]], bool]
 Rows = list[dict[str, Any]]
@@ -223,21 +248,6 @@ def _settled_by_its_rows(
     for row in stands["effects_given_up"]:
         row["fault"] = GIVEN_UP
     return earlier.changed, stands
-
-
-@functools.cache
-def questions_settled_by_rows() -> tuple[str, ...]:
-    """Return the texts of what is asked of jobs in question only: once they change, all jobs are asked."""
-    texts: list[str] = []
-
-    def note_down(text: str) -> list[list[Any]]:
-        texts.append(text)
-        return []
-
-    nobody = CopiedLedger(note_down, now=dt.datetime.fromtimestamp(0, dt.UTC))
-    for invariant in (EFFECTS_HAVE_NO_GAPS, ITEMS_BALANCE, DIVERGENCE_IS_HELD):
-        find(nobody, invariant, Bounds(Limits()))
-    return tuple(texts)
 
 
 def _balance(tx: LedgerTransaction, limits: Limits, cutoff: dt.datetime | None) -> AccountSets:

@@ -1,4 +1,4 @@
-"""Verify the report and rename it into place under one lock."""
+"""Builds the report, verifies it and renames it into place, all under one lock."""
 
 from __future__ import annotations
 
@@ -6,27 +6,46 @@ import datetime as dt
 import json
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import sqlalchemy as sa
+from filelock import FileLock, Timeout
+from ulid import ULID
 
-from receipt_pipeline.accounting.build import Base, LedgerMoment, build_file
+from receipt_pipeline.accounting.arrow import open_batches
 from receipt_pipeline.accounting.charts import report_markdown
-from receipt_pipeline.accounting.export import refresh_export
-from receipt_pipeline.accounting.export_note import ExportNote
-from receipt_pipeline.accounting.publish_lock import is_full, publishing, storage_faults
-from receipt_pipeline.accounting.services import Accountant
-from receipt_pipeline.accounting.set_aside import set_aside
-from receipt_pipeline.core.errors import ReportFault
+from receipt_pipeline.accounting.facts import Accountant
+from receipt_pipeline.accounting.query import open_published
+from receipt_pipeline.accounting.refresh import (
+    TABLES,
+    Base,
+    LedgerMoment,
+    ReportVersion,
+    ReportWriter,
+    report_shape,
+)
+from receipt_pipeline.core.errors import ReportFault, is_out_of_space
 from receipt_pipeline.core.failure_points import point
-from receipt_pipeline.core.reasons import REPORT_REBUILT, REPORT_UNREADABLE
-from receipt_pipeline.durable_files import sync_path
+from receipt_pipeline.core.reasons import REPORT_BUSY, REPORT_REBUILT, REPORT_UNREADABLE, STORAGE_FULL
+from receipt_pipeline.durable_files import sync_path, write_whole
+from receipt_pipeline.ledger.changes import is_mark_of, mark_from, read_mark, unseen
 from receipt_pipeline.ledger.effects.alerts import open_alerts
 from receipt_pipeline.ledger.effects.retention import keys_being_purged
+from receipt_pipeline.ledger.engine import LedgerTransaction
+from receipt_pipeline.ledger.schema.jobs import events
 
+LOCK_WAIT_S = 120.0
+SET_ASIDE_MAX = 8
+# Above this share of new events, or after this number of refreshes, a full build is the cheaper way.
+NEW_EVENTS_SHARE_MAX = 0.5
+REFRESHES_MAX = 1_000
 BUILD_PATTERN = "build-*.duckdb"
 LINK_PATTERN = ".open-*.duckdb"
 _log = logging.getLogger(__name__)
@@ -34,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PublishedReport:
-    """A published report: where it lies, its newest event, and its account.
+    """A published report: its file, its newest event, and its account.
 
     `notices` says what was set aside on the way, and what that means for the reader.
     """
@@ -53,175 +72,232 @@ class PublishedReport:
 def publish_report(
     accountant: Accountant, *, cutoff: dt.datetime | None = None, whole: bool = False
 ) -> PublishedReport:
-    """Bring the report up to the ledger's present state aside, and publish it.
+    """Bring the report up to the ledger's present state and publish it.
 
     What changed since the last publication is read from the ledger in one snapshot, and put into a
-    copy of the published file. Where export or report cannot be trusted, all of it is read anew.
+    copy of the published file. Where that file cannot be trusted, the whole ledger is read again.
 
     Args:
-        whole: read the whole ledger whatever there is.
+        whole: read the whole ledger in any case.
     Raises:
         ReportFault: STORAGE.FULL.v1, REPORT.BUSY.v1 or REPORT.UNREADABLE.v1; the report published
             before is still there and readable, unless it was damaged.
         LedgerUnavailable: the ledger cannot be read; nothing was published.
     """
     with publishing(accountant.report_root), storage_faults():
-        there = accountant.published.exists()
-        notices = _clear_the_place(accountant)
-        damaged = there and not accountant.published.exists()
-        whole = whole or damaged or _is_doubted(accountant, notices)
+        notices = _clean_up(accountant)
+        shown = None if whole else _trusted_version(accountant, notices)
         try:
-            built = _build(accountant, cutoff, whole=whole)
+            built = _build(accountant, cutoff, shown, notices)
         except (duckdb.Error, ReportFault) as error:
-            if whole or is_full(error):
+            if shown is None or is_full(error):
                 raise
-            notices.append(_keep_aside(accountant, f"it was not to be refreshed ({type(error).__name__})"))
-            built = _build(accountant, cutoff, whole=True)
-        notices += [*built.notices, *_put_in_place(accountant, built)]
+            notices.append(_keep_copy(accountant, f"it could not be refreshed ({type(error).__name__})"))
+            built = _build(accountant, cutoff, None, notices)
+        notices += _put_in_place(accountant, built)
         accountant.doubted.unlink(missing_ok=True)
     for notice in notices:
-        # Whoever asked is handed the notices; as a warning each would be printed twice.
+        # The caller passes the notices on; as a warning each would be printed twice.
         _log.info("action=publish_report notice=%s", notice)
-    return PublishedReport(accountant.published, built.seq, built.document, tuple(notices))
+    return PublishedReport(accountant.published, int(built.document["seq"]), built.document, tuple(notices))
+
+
+def export_ledger(accountant: Accountant) -> dict[str, int]:
+    """Publish the report, then write each of its tables as Parquet below `report/export/`.
+
+    Returns:
+        Rows per table.
+    Raises:
+        ReportFault: as `publish_report`; an earlier export is still there.
+    """
+    published = publish_report(accountant)
+    building = accountant.export.with_name(f"{accountant.export.name}.building")
+    former = accountant.export.with_name(f"{accountant.export.name}.former")
+    with publishing(accountant.report_root), storage_faults():
+        shutil.rmtree(building, ignore_errors=True)
+        try:
+            names = [table.name for table in TABLES]
+            rows = {name: _write_parquet(accountant.published, name, building) for name in names}
+            note = {"seq": published.seq, "as_of": published.document["as_of"], "rows": rows}
+            write_whole(building / "export.json", json.dumps(note, indent=1).encode())
+        except Exception:
+            # A part of an export is worth nothing, and on a full disk its space is wanted.
+            shutil.rmtree(building, ignore_errors=True)
+            raise
+        shutil.rmtree(former, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            accountant.export.rename(former)
+        building.rename(accountant.export)
+        shutil.rmtree(former, ignore_errors=True)
+    return rows
+
+
+def _write_parquet(published: Path, table: str, folder: Path) -> int:
+    """Write one table of the report as one file; returns its rows."""
+    (folder / table).mkdir(parents=True)
+    with open_published(published) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        target = str(folder / table / "part-00000.parquet").replace("'", "''")
+        query = f"COPY {table} TO '{target}' (FORMAT parquet, COMPRESSION zstd)"
+        [(rows,)] = connection.execute(query).fetchall()
+    return int(rows)
 
 
 @dataclass(frozen=True, slots=True)
 class _Built:
     path: Path
-    seq: int
     document: Mapping[str, Any]
-    notices: tuple[str, ...]
-    shows: list[Any]
+    version: ReportVersion
 
 
-def _build(accountant: Accountant, cutoff: dt.datetime | None, *, whole: bool) -> _Built:
-    """Export what changed and build the file aside; nothing of it is left behind when that fails."""
-    with accountant.ledger.reading() as tx:
-        exported = refresh_export(tx, accountant.export, whole=whole)
-        moment = LedgerMoment(tx.now(), open_alerts(tx), keys_being_purged(tx))
-    base = None if whole else _base(accountant, exported.note)
-    path = accountant.report_root / f"build-{exported.note.mark.seq}.duckdb"
-    try:
-        facts, document = build_file(
-            path,
-            export=accountant.export,
-            note=exported.note,
-            moment=moment,
-            limits=accountant.limits,
-            cutoff=cutoff,
-            base=base,
-        )
-        if base is not None and not _is_as_published(accountant):
-            raise ReportFault(REPORT_REBUILT, what=base.path.name, cause="it was written to meanwhile")
-    except Exception:
-        # A partial file is worth nothing, and on a full disk its space is wanted.
-        _discard(path)
-        raise
-    shows = [exported.note.export_id, exported.note.refresh_no, facts.snapshot.as_of.isoformat()]
-    return _Built(path, facts.snapshot.seq, document, exported.notices, shows)
+def _build(
+    accountant: Accountant, cutoff: dt.datetime | None, shown: ReportVersion | None, notices: list[str]
+) -> _Built:
+    """Build the file next to the published one; nothing of it is left behind when that fails.
+
+    Args:
+        shown: what the published file shows, where it may be refreshed.
+    """
+    with open_batches(accountant.ledger) as batches:
+        with batches.snapshot() as tx:
+            moment = LedgerMoment(tx.now(), read_mark(tx), open_alerts(tx), keys_being_purged(tx))
+            if shown is not None and not _is_worth_refreshing(tx, shown, accountant, notices):
+                shown = None
+        version = _next_version(shown, moment)
+        base = None if shown is None else Base(accountant.published, shown.mark, shown.as_of)
+        stamp = _stamp(accountant.published) if base else None
+        path = accountant.report_root / f"build-{moment.mark.seq}.duckdb"
+        try:
+            document = ReportWriter(batches, moment, version, accountant.limits, base).write(path, cutoff)
+            if base is not None and _stamp(accountant.published) != stamp:
+                raise ReportFault(REPORT_REBUILT, what=base.path.name, cause="it was changed meanwhile")
+        except Exception:
+            _discard(path)
+            raise
+    return _Built(path, document, version)
 
 
-def _base(accountant: Accountant, note: ExportNote) -> Base | None:
-    """Return the published file where it shows an earlier state of this very export."""
+def _next_version(shown: ReportVersion | None, moment: LedgerMoment) -> ReportVersion:
+    export_id, refresh_no = (shown.export_id, shown.refresh_no + 1) if shown else (str(ULID()), 0)
+    return ReportVersion(export_id, refresh_no, report_shape(), moment.now, moment.mark)
+
+
+def _is_worth_refreshing(
+    tx: LedgerTransaction, shown: ReportVersion, accountant: Accountant, notices: list[str]
+) -> bool:
+    """Check that the ledger continues what the report shows, and that a full build costs more."""
+    if shown.mark.seq and not is_mark_of(tx, shown.mark):
+        notices.append(_keep_copy(accountant, "the ledger is another one, or was restored from a copy"))
+        return False
+    fresh = int(tx.scalar(sa.select(sa.func.count()).select_from(events).where(unseen(shown.mark))) or 0)
+    return shown.refresh_no < REFRESHES_MAX and fresh <= NEW_EVENTS_SHARE_MAX * shown.mark.seq
+
+
+def _trusted_version(accountant: Accountant, notices: list[str]) -> ReportVersion | None:
+    """Return what the published file shows; None where it must not be refreshed."""
     if not accountant.published.exists():
         return None
-    shows = _noted_as(accountant)[2:]
-    if not shows or shows[0] != note.export_id or shows[1] > note.refresh_no:
-        return None
-    return Base(accountant.published, shows[1], dt.datetime.fromisoformat(shows[2]))
-
-
-def _is_doubted(accountant: Accountant, notices: list[str]) -> bool:
-    """Tell whether the report was seen to differ from the ledger, or is not the file that was published."""
     if accountant.doubted.exists():
         notices.append(
-            f"{REPORT_REBUILT.code}: the report differed from the ledger and is built anew from it."
+            f"{REPORT_REBUILT.code}: the report differed from the ledger and is built again from it."
         )
-        return True
-    if accountant.published.exists() and not _is_as_published(accountant):
-        notices.append(_keep_aside(accountant, "somebody had changed it"))
-        return True
-    return False
-
-
-def _is_as_published(accountant: Accountant) -> bool:
-    if not (known := _as_noted(accountant)):
-        return not accountant.export.exists()
-    return _stamp(accountant.published) in [line[:2] for line in known]
-
-
-def _as_noted(accountant: Accountant) -> list[list[Any]]:
-    """Return size and time of each file that may be the published one, and which refresh it shows."""
+        return None
     try:
-        noted: list[list[Any]] = json.loads(_published_note(accountant).read_text())
-    except (OSError, ValueError):
-        return []
-    return noted
+        versions = _read_note(accountant)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        cause = f"{_note(accountant).name} is missing or damaged ({type(error).__name__})"
+        notices.append(_keep_copy(accountant, cause))
+        return None
+    shown = versions.get(_stamp(accountant.published))
+    if shown is None:
+        fault = _fault_of(accountant.published)
+        # A file that someone has open for writing is locked, and not damaged.
+        is_sound = fault is None or "lock" in str(fault).lower()
+        cause = "someone had changed it" if is_sound else "the published file was damaged"
+        notices.append(_keep_copy(accountant, cause))
+        return None
+    return shown if shown.shape == report_shape() else None
 
 
-def _stamp(path: Path) -> list[Any]:
+Stamp = tuple[int, int]
+
+
+def _stamp(path: Path) -> Stamp:
+    """Return size and time of a file, by which it is recognized."""
     found = path.stat()
-    return [found.st_size, found.st_mtime_ns]
+    return found.st_size, found.st_mtime_ns
 
 
-def _noted_as(accountant: Accountant) -> list[Any]:
-    """Return the line of the published file; size and time alone where nothing is known of it."""
-    stamp = _stamp(accountant.published)
-    return next((line for line in _as_noted(accountant) if line[:2] == stamp), stamp)
+def _note(accountant: Accountant) -> Path:
+    return accountant.report_root / "published.json"
 
 
-def _published_note(accountant: Accountant) -> Path:
-    return accountant.export / "published.json"
+def _read_note(accountant: Accountant) -> dict[Stamp, ReportVersion]:
+    """Return which version each file shows that may be the published one."""
+    versions = {}
+    for entry in json.loads(_note(accountant).read_text()):
+        shown = dict(entry["shows"])
+        shown |= {"mark": mark_from(shown["mark"]), "as_of": dt.datetime.fromisoformat(shown["as_of"])}
+        versions[int(entry["size_bytes"]), int(entry["mtime_ns"])] = ReportVersion(**shown)
+    return versions
 
 
-def _discard(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    _log_of(path).unlink(missing_ok=True)
+def _write_note(accountant: Accountant, built: _Built) -> None:
+    """Note both files while one takes the place of the other: a crash leaves either of them."""
+    versions = {}
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        stamp = _stamp(accountant.published)
+        versions[stamp] = _read_note(accountant)[stamp]
+    versions[_stamp(built.path)] = built.version
+    entries = [
+        {
+            "size_bytes": size,
+            "mtime_ns": mtime,
+            "shows": asdict(version) | {"as_of": version.as_of.isoformat()},
+        }
+        for (size, mtime), version in versions.items()
+    ]
+    write_whole(_note(accountant), json.dumps(entries, indent=1).encode())
 
 
-def _log_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.wal")
-
-
-def _clear_the_place(accountant: Accountant) -> list[str]:
+def _clean_up(accountant: Accountant) -> list[str]:
     """Set aside what killed publications and damaged files left, so that no start stumbles over them."""
     root, notices = accountant.report_root, []
     for log in root.glob(f"{BUILD_PATTERN}.wal"):
         notices.append(
-            _set_aside(accountant, log, "a publication was killed; nothing of it had been published")
+            set_aside(log, "a publication was killed; nothing of it had been published", root=root)
         )
     for leftover in (*root.glob(BUILD_PATTERN), *root.glob(LINK_PATTERN)):
         leftover.unlink(missing_ok=True)
-    notices += _set_log_aside(accountant)
-    if accountant.published.exists() and _is_damaged(accountant.published):
-        notices.append(_set_aside(accountant, accountant.published, "the published file was damaged"))
-    return notices
-
-
-def _is_damaged(path: Path) -> bool:
-    """Tell whether the file cannot be read, other than because somebody holds it for writing."""
-    fault = _fault_of(path)
-    return fault is not None and "lock" not in str(fault).lower()
+    return notices + _set_log_aside(accountant)
 
 
 def _set_log_aside(accountant: Accountant) -> list[str]:
     log = _log_of(accountant.published)
     if not log.exists():
         return []
-    return [
-        _set_aside(
-            accountant, log, "somebody had opened the report for writing; only changes made there are in it"
-        )
-    ]
+    cause = "someone had opened the report for writing; only changes made there are in it"
+    return [set_aside(log, cause, root=accountant.report_root)]
 
 
-def _set_aside(accountant: Accountant, path: Path, what: str) -> str:
-    return set_aside(path, what, root=accountant.report_root)
-
-
-def _keep_aside(accountant: Accountant, what: str) -> str:
+def _keep_copy(accountant: Accountant, what: str) -> str:
     """Keep the published file for a look; readers have it until the new one takes its place."""
-    return set_aside(accountant.published, what, root=accountant.report_root, take=os.link)
+    return set_aside(accountant.published, what, root=accountant.report_root, move=os.link)
+
+
+def set_aside(path: Path, what: str, *, root: Path, move: Callable[[Path, Path], object] = os.replace) -> str:
+    """Move a file into `set-aside/` under a new name, or link it there; returns the notice for people."""
+    folder = root / "set-aside"
+    folder.mkdir(exist_ok=True)
+    kept = folder / f"{path.name}.{time.time_ns()}"
+    move(path, kept)
+    for old in sorted(folder.iterdir(), key=lambda entry: entry.stat().st_mtime)[:-SET_ASIDE_MAX]:
+        old.unlink(missing_ok=True)
+    _log.warning("action=set_aside reason=%s file=%s kept=%s", REPORT_REBUILT.code, path.name, kept.name)
+    return (
+        f"{REPORT_REBUILT.code}: {path.name} was set aside as set-aside/{kept.name}: {what}. "
+        "No row is lost: the report is built again from the ledger."
+    )
 
 
 def _put_in_place(accountant: Accountant, built: _Built) -> list[str]:
@@ -231,10 +307,7 @@ def _put_in_place(accountant: Accountant, built: _Built) -> list[str]:
     build.chmod(0o444)
     sync_path(build)
     notices = _set_log_aside(accountant)
-    # Both files are known while one takes the other's place: a crash leaves either.
-    former = [_noted_as(accountant)] if accountant.published.exists() else []
-    known = [[*_stamp(build), *built.shows], *former]
-    _published_note(accountant).write_text(json.dumps(known))
+    _write_note(accountant, built)
     try:
         point("publish_report.before")
         build.replace(accountant.published)
@@ -244,7 +317,7 @@ def _put_in_place(accountant: Accountant, built: _Built) -> list[str]:
     sync_path(accountant.report_root)
     point("publish_report.after")
     fault = _fault_of(accountant.published)
-    # Whoever still writes to the former file makes a new log beside the new one.
+    # A session that still writes to the former file makes a new log next to the new one.
     late_notices = _set_log_aside(accountant)
     if late_notices:
         fault = _fault_of(accountant.published)
@@ -256,13 +329,53 @@ def _put_in_place(accountant: Accountant, built: _Built) -> list[str]:
 def _fault_of(path: Path) -> duckdb.Error | None:
     """Open a report by its own name as a reader does; None when it can be read."""
     try:
-        connection = duckdb.connect(str(path), read_only=True)
+        with duckdb.connect(str(path), read_only=True) as connection:
+            connection.execute("SELECT seq FROM report_info").fetchall()
     except duckdb.Error as error:
         return error
-    try:
-        connection.execute("SELECT seq FROM report_info").fetchall()
-    except duckdb.Error as error:
-        return error
-    finally:
-        connection.close()
     return None
+
+
+def _discard(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    _log_of(path).unlink(missing_ok=True)
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.wal")
+
+
+@contextmanager
+def publishing(report_root: Path) -> Iterator[None]:
+    """Hold the one publish lock that schedules, assets and commands share.
+
+    Raises:
+        ReportFault: REPORT.BUSY.v1 when another publication does not end within the bound.
+    """
+    with storage_faults():
+        report_root.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(report_root / ".publish.lock", timeout=LOCK_WAIT_S)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise ReportFault(REPORT_BUSY, waited_s=LOCK_WAIT_S) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def storage_faults() -> Iterator[None]:
+    """Raise ReportFault STORAGE.FULL.v1 for a full disk, whoever noticed it; let the rest pass."""
+    try:
+        yield
+    except (OSError, duckdb.Error) as error:
+        if is_full(error):
+            raise ReportFault(STORAGE_FULL, what="the report") from error
+        raise
+
+
+def is_full(error: Exception) -> bool:
+    """Check whether an error says that the disk is full, whoever noticed it."""
+    return is_out_of_space(error) or "No space left" in str(error)

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound, ReportFault
 from receipt_pipeline.core.reasons import REPORT_NONE, REPORT_SEVERAL_TENANTS, REPORT_SQL, REPORT_UNREADABLE
 
@@ -86,7 +86,7 @@ def reading_report(published: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     Raises:
         ReportFault: REPORT.UNREADABLE.v1.
     """
-    connection = _open(published)
+    connection = open_published(published)
     try:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_external_access = false")
@@ -96,7 +96,7 @@ def reading_report(published: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         connection.close()
 
 
-def _open(published: Path) -> duckdb.DuckDBPyConnection:
+def open_published(published: Path) -> duckdb.DuckDBPyConnection:
     """Open the file under a name of this reader's own.
 
     So a log that somebody left beside the published name is not replayed, and a file that this

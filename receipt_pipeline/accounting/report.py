@@ -10,10 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, and_, distinct, exists, func, select
 
-from receipt_pipeline.accounting.facts import Facts, read_facts
+from receipt_pipeline.accounting.facts import Accountant, Facts, read_facts
 from receipt_pipeline.accounting.figures import FIGURES
 from receipt_pipeline.accounting.release_report import Account, account
-from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.alerts import MEANINGS, AlertKind
 from receipt_pipeline.core.effects import EffectKind, EffectState
 from receipt_pipeline.core.lifecycle import JobState
@@ -157,8 +156,9 @@ def _verified(tx: LedgerTransaction, facts: Facts) -> int:
     query = query.where(jobs.c.state == JobState.SUCCEEDED, published, _accepted(facts))
     listed = sorted(doubted)
     batches = [listed[start : start + IDS_BATCH_MAX] for start in range(0, len(listed), IDS_BATCH_MAX)]
-    return int(tx.scalar(query) or 0) - sum(
-        int(tx.scalar(query.where(jobs.c.job_id.in_(batch))) or 0) for batch in batches
+    first, *others = batches or [[]]
+    return int(tx.scalar(query.where(jobs.c.job_id.not_in(first))) or 0) - sum(
+        int(tx.scalar(query.where(jobs.c.job_id.in_(batch))) or 0) for batch in others
     )
 
 

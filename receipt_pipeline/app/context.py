@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.app.setup import check_ledger_not_lost, make_directories, set_up_releases
 from receipt_pipeline.chain.ocr.engine import RapidOcrEngine
 from receipt_pipeline.chain.ocr.models import place_models

@@ -13,12 +13,11 @@ import pandas as pd
 from receipt_pipeline.accounting import frames
 from receipt_pipeline.accounting.charts import report_markdown
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
-from receipt_pipeline.accounting.export import export_ledger as export_to_files
 from receipt_pipeline.accounting.figures import write_metrics
 from receipt_pipeline.accounting.page import render_page
-from receipt_pipeline.accounting.publish import PublishedReport
+from receipt_pipeline.accounting.publish import PublishedReport, storage_faults
+from receipt_pipeline.accounting.publish import export_ledger as export_to_files
 from receipt_pipeline.accounting.publish import publish_report as publish_account
-from receipt_pipeline.accounting.publish_lock import storage_faults
 from receipt_pipeline.accounting.query import read_published
 from receipt_pipeline.app.context import AppContext
 from receipt_pipeline.core.next_actions import ACTION_TEXTS, NextAction
@@ -235,7 +234,7 @@ def jobs_with_faulty_results(context: AppContext) -> list[str]:
 
 def export_ledger(context: AppContext) -> dict[str, int]:
     """Export the ledger as Parquet in one snapshot; returns rows per table."""
-    return dict(export_to_files(context.accountant).rows)
+    return dict(export_to_files(context.accountant))
 
 
 def publish_report(context: AppContext) -> PublishedReport:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.accounting.publish import publish_report
-from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline_tests.builders import an_accepted_job
 from receipt_pipeline_tests.fakes.accounted_home import an_accountant

@@ -18,9 +18,9 @@ from filelock import FileLock
 
 from receipt_pipeline.accounting import publish, publish_lock
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
+from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.query import read_published, run_query
-from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.errors import ReportFault
 from receipt_pipeline.core.failure_points import install_plan, remove_plan
 from receipt_pipeline.core.reasons import REPORT_BUSY, REPORT_UNREADABLE, STORAGE_FULL
@@ -57,7 +57,7 @@ PUBLISHER = """
 import sys
 from pathlib import Path
 from receipt_pipeline.accounting.publish import publish_report
-from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.core.failure_points import install_plan
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.drill.plan import Plan, read_plan

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from receipt_pipeline.accounting.export_note import NOTE
 from sqlalchemy import update
 
-from receipt_pipeline.accounting import export
+from receipt_pipeline.accounting import publish
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
-from receipt_pipeline.accounting.export import export_ledger
-from receipt_pipeline.accounting.export_note import NOTE
-from receipt_pipeline.accounting.publish import publish_report
-from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.accounting.facts import Accountant
+from receipt_pipeline.accounting.publish import export_ledger, publish_report
 from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.schema.jobs import jobs
@@ -61,7 +60,7 @@ print(asked, flush=True)
 @pytest.fixture(autouse=True)
 def _nothing_but_refreshes(monkeypatch: pytest.MonkeyPatch) -> None:
     """However small the ledger is, it is not read whole again for being small."""
-    monkeypatch.setattr(export, "RENEWED_SHARE_MAX", 1_000)
+    monkeypatch.setattr(publish, "NEW_EVENTS_SHARE_MAX", 1_000)
 
 
 def test_readers_see_fifty_refreshes_pass_without_an_error_on_either_side(accountant: Accountant) -> None:
@@ -202,7 +201,7 @@ def test_a_ledger_of_which_half_was_renewed_is_read_whole(
     an_accepted_job(accountant.ledger)
     publish_report(accountant)
     assert refreshes(accountant) == 1
-    monkeypatch.setattr(export, "RENEWED_SHARE_MAX", 0.5)
+    monkeypatch.setattr(publish, "NEW_EVENTS_SHARE_MAX", 0.5)
     an_accepted_job(accountant.ledger)
     assert publish_report(accountant).notices == ()
     assert refreshes(accountant) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.core.attempts import FailureClass
 from receipt_pipeline.core.items import Decision, ItemOutcome
 from receipt_pipeline.core.reasons import RESULT_MISSING, UPLOAD_FAILED

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from receipt_pipeline.accounting.exported import EXPORTED
+from receipt_pipeline.accounting.refresh import TABLES
 from receipt_pipeline.ledger.changes import LedgerMark, changed_rows, is_mark_of, read_mark
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
 
@@ -54,11 +54,11 @@ class ChangeWatch:
         with ledger.reading() as tx:
             if not sa.inspect(tx._connection).has_table("object_checks"):
                 return
-            now = {table.name: self._rows(tx, table) for table in EXPORTED}
+            now = {table.name: self._rows(tx, table) for table in TABLES}
             mark, before = self._seen.get(place, (None, {}))
             # A ledger that did not go on from the mark is read whole, and tells nothing of changes.
             if mark is not None and not self._by_hand and is_mark_of(tx, mark):
-                for table in EXPORTED:
+                for table in TABLES:
                     self._compare(tx, table, mark, before[table.name], now[table.name])
             self._seen[place], self._by_hand = (read_mark(tx), now), False
 
@@ -66,14 +66,16 @@ class ChangeWatch:
         self.missed += [f"{table.name} {key} is gone" for key in before.keys() - now.keys()]
         changed = {key for key, row in now.items() if before.get(key) != row}
         if changed:
-            keys = sa.select(*table.order).where(changed_rows(table.source, mark))
+            keys = sa.select(*table.source.primary_key.columns).where(changed_rows(table.source, mark))
             found = {tuple(row) for row in self._execute(tx, keys)}
             for key in changed - found:
-                pairs = zip(table.names, before.get(key, now[key]), now[key], strict=True)
+                names = [column.name for column in table.columns]
+                pairs = zip(names, before.get(key, now[key]), now[key], strict=True)
                 differ = [name for name, old, new in pairs if old != new]
                 self.missed.append(f"{table.name} {key} changed without a word: {differ or 'it is new'}")
 
     def _rows(self, tx: LedgerTransaction, table: Any) -> Rows:
-        keys = len(table.order)
-        found = self._execute(tx, sa.select(*table.order, *table.columns))
+        order = table.source.primary_key.columns
+        keys = len(order)
+        found = self._execute(tx, sa.select(*order, *(column.read for column in table.columns)))
         return {tuple(row[:keys]): tuple(row[keys:]) for row in found}

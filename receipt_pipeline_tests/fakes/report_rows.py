@@ -6,18 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from receipt_pipeline.accounting.export_note import read_note
-from receipt_pipeline.accounting.exported import EXPORTED
+from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.query import fetch_rows, reading_report
-from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.accounting.refresh import TABLES
 
 FURTHER = ("job_report", "costs", "account_findings", "active_principals")
 
 
 def everything_in(published: Path) -> dict[str, list[Any]]:
     """Return every row of every table, ordered by all columns, and the account."""
-    names = (*(table.name for table in EXPORTED), *FURTHER)
+    names = (*(table.name for table in TABLES), *FURTHER)
     with reading_report(published) as connection:
         told = {name: fetch_rows(connection, f"SELECT * FROM {name} ORDER BY ALL") for name in names}
         told["report"] = fetch_rows(connection, "SELECT * EXCLUDE (export_id, refresh_no) FROM report_info")
@@ -32,7 +31,7 @@ def built_whole(accountant: Accountant, folder: Path) -> dict[str, list[Any]]:
 
 
 def refreshes(accountant: Accountant) -> int:
-    """Return how many refreshes stand on the present full export."""
-    note = read_note(accountant.export)
-    assert note is not None
-    return note.refresh_no
+    """Return how many refreshes the published report has had since its full build."""
+    with reading_report(accountant.published) as connection:
+        [row] = fetch_rows(connection, "SELECT refresh_no FROM report_info")
+    return int(row["refresh_no"])

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.accounting.report import report_document
-from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.intake.accept import Arrival
 from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.scans import FolderScans

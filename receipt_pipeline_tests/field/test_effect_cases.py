@@ -71,7 +71,7 @@ import json, sys
 from pathlib import Path
 from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.query import run_query
-from receipt_pipeline.accounting.services import Accountant
+from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import open_ledger
 accountant = Accountant(open_ledger(sys.argv[1]), Path(sys.argv[2]), Limits())

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from receipt_pipeline.accounting import export
+from receipt_pipeline.accounting import publish
+from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.accounting.publish import publish_report
-from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.alerts import AlertKind
 from receipt_pipeline.core.attempts import FencingToken
 from receipt_pipeline.core.items import Decision
@@ -201,7 +201,7 @@ def test_a_refreshed_report_is_the_one_that_is_built_anew(
     seed: int,
 ) -> None:
     # However small the ledger is, nothing but refreshes is to happen here.
-    monkeypatch.setattr(export, "RENEWED_SHARE_MAX", 1_000)
+    monkeypatch.setattr(publish, "NEW_EVENTS_SHARE_MAX", 1_000)
     services = effects_home(ledger, tmp_path)
     accountant: Accountant = an_accountant(services, tmp_path)
     dice = random.Random(seed)

@@ -7,7 +7,6 @@ from pathlib import Path
 from benchmarks import sets_peer
 from benchmarks.accounting import ask, change_jobs, copy, rebuild, refresh
 from benchmarks.bulk_ledger import add_jobs, bulk_ledger
-from receipt_pipeline.accounting.export_note import read_note
 
 JOBS = 300
 

@@ -9,8 +9,7 @@ import duckdb
 import pytest
 
 from benchmarks import sets_peer
-from receipt_pipeline.accounting.exported import EXPORTED
-from receipt_pipeline.accounting.reported import asking_report
+from receipt_pipeline.accounting.refresh import TABLES, asking_report
 from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.invariants import account as counted_account
@@ -48,7 +47,7 @@ def copied(tmp_path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     sets_peer.generate(tmp_path, JOBS)
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        for table in EXPORTED:
+        for table in TABLES:
             rows = f"read_parquet('{tmp_path / 'parquet' / table.name}.parquet')"
             connection.execute(f"CREATE TABLE {table.name} AS SELECT * FROM {rows}")
         yield connection

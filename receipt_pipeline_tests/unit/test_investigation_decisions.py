@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.accounting.report import report_document
-from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.attempts import FailureClass
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.reasons import UPLOAD_UNKNOWN

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
+from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.accounting.report import rank, report_document
-from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.limits import Staffing
 from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.effects.context import EffectContext

@@ -18,12 +18,11 @@ from receipt_pipeline.accounting import export
 from receipt_pipeline.accounting.arrow import thousandths_of
 from receipt_pipeline.accounting.charts import chart_png, figures_table
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
-from receipt_pipeline.accounting.export import export_ledger
-from receipt_pipeline.accounting.exported import EXPORTED, JSON_COLUMNS
-from receipt_pipeline.accounting.publish import publish_report
+from receipt_pipeline.accounting.facts import Accountant
+from receipt_pipeline.accounting.publish import export_ledger, publish_report
 from receipt_pipeline.accounting.query import read_published, reading_report, run_query
+from receipt_pipeline.accounting.refresh import JSON_COLUMNS, TABLES
 from receipt_pipeline.accounting.report import report_document
-from receipt_pipeline.accounting.services import Accountant
 from receipt_pipeline.core.errors import InputRefused, NotFound
 from receipt_pipeline.core.reasons import REPORT_NONE, REPORT_SQL
 from receipt_pipeline.effects.context import EffectContext
@@ -205,7 +204,7 @@ def test_the_export_is_in_parts_with_types_and_says_how_far_it_goes(
     for _ in range(5):
         an_accepted_job(services.ledger)
     summary = export_ledger(accountant)
-    assert set(summary.rows) == {table.name for table in EXPORTED}
+    assert set(summary.rows) == {table.name for table in TABLES}
     assert summary.rows["jobs"] == 5
     assert len(list((accountant.export / "jobs").glob("*.parquet"))) == 2
     note = json.loads((accountant.export / "export.json").read_text())

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import adbc_driver_manager
-import adbc_driver_postgresql.dbapi
-import adbc_driver_sqlite.dbapi
+import adbc_driver_postgresql
+import adbc_driver_sqlite
 import pyarrow as pa
 import sqlalchemy as sa
+from adbc_driver_manager import AdbcConnection, AdbcStatement
 from sqlalchemy.dialects import postgresql, sqlite
 
 from receipt_pipeline.core.errors import LedgerUnavailable
@@ -26,12 +27,12 @@ class LedgerBatches:
     """Answers queries of the ledger as Arrow record batches, over a connection of its own.
 
     Args:
-        connection: an ADBC connection that commits by itself until `snapshot` begins a transaction.
+        connection: commits each statement by itself until `snapshot` begins a transaction, once.
     """
 
     dialect: sa.Dialect
 
-    def __init__(self, ledger: Ledger, connection: Any) -> None:
+    def __init__(self, ledger: Ledger, connection: AdbcConnection) -> None:
         self._ledger = ledger
         self._connection = connection
 
@@ -47,33 +48,39 @@ class LedgerBatches:
         Raises:
             LedgerUnavailable: LEDGER.UNAVAILABLE.v1; some batches may have been read.
         """
-        faults: list[adbc_driver_manager.Error] = []
-        with _driver_errors(), self._connection.cursor() as cursor:
-            reader = self._execute(cursor, query)
+        with AdbcStatement(self._connection) as statement:
+            with _ledger_errors():
+                stream = self._execute(statement, query)
+            faults: list[Exception] = []
 
             def batches() -> Iterator[pa.RecordBatch]:
                 try:
-                    yield from self._rows(reader)
-                except adbc_driver_manager.Error as error:
+                    yield from self._rows(stream)
+                except (pa.ArrowException, OSError) as error:
                     faults.append(error)
                     raise
 
             try:
-                yield pa.RecordBatchReader.from_batches(reader.schema, batches())
-            except Exception:
-                if faults:  # The reader of the stream knows this error by its text alone.
-                    raise faults[0] from None
+                yield pa.RecordBatchReader.from_batches(stream.schema, batches())
+            except Exception as error:
+                if faults:  # Whoever reads the stream knows this error by its text alone.
+                    raise _unavailable(faults[0]) from error
                 raise
 
-    def _execute(self, cursor: Any, query: sa.Select[Any]) -> pa.RecordBatchReader:
-        cursor.execute(self._text(query))
-        return cursor.fetch_record_batch()
+    def _execute(self, statement: AdbcStatement, query: sa.Select[Any]) -> pa.RecordBatchReader:
+        return _answer(statement, self._text(query))
 
-    def _rows(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        yield from reader
+    def _rows(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        yield from stream
 
-    def _text(self, query: Any) -> str:
+    def _text(self, query: sa.Select[Any]) -> str:
         return str(query.compile(dialect=self.dialect, compile_kwargs={"literal_binds": True}))
+
+    def _run(self, text: str) -> list[dict[str, Any]]:
+        """Run a short statement of the driver's database and return its rows."""
+        with _ledger_errors(), AdbcStatement(self._connection) as statement:
+            rows: list[dict[str, Any]] = _answer(statement, text).read_all().to_pylist()
+            return rows
 
 
 class _SqliteBatches(LedgerBatches):
@@ -82,36 +89,33 @@ class _SqliteBatches(LedgerBatches):
     @contextmanager
     def snapshot(self) -> Iterator[LedgerTransaction]:
         """Begin both transactions; once more when another connection committed between them."""
-        with _driver_errors(), self._connection.cursor() as cursor:
-            for _ in range(SNAPSHOT_ATTEMPTS_MAX):
-                version = self._version(cursor)
-                with self._ledger.reading() as tx:
-                    tx.scalar(sa.text("PRAGMA schema_version"))
-                    cursor.execute("BEGIN")
-                    if self._version(cursor) == version:
-                        yield tx
-                        return
-                cursor.execute("ROLLBACK")
+        for _ in range(SNAPSHOT_ATTEMPTS_MAX):
+            version = self._version()
+            with self._ledger.reading() as tx:
+                tx.scalar(sa.text("PRAGMA schema_version"))
+                self._run("BEGIN")
+                if self._version() == version:
+                    yield tx
+                    return
+            self._run("ROLLBACK")
         raise LedgerUnavailable(LEDGER_UNAVAILABLE, cause="busy", tries=SNAPSHOT_ATTEMPTS_MAX)
 
-    def _execute(self, cursor: Any, query: sa.Select[Any]) -> pa.RecordBatchReader:
+    def _execute(self, statement: AdbcStatement, query: sa.Select[Any]) -> pa.RecordBatchReader:
         """Ask for a row without NULL first: the driver takes the type of a column from its first value."""
         samples = ("''" if isinstance(column.type, sa.String) else "0" for column in query.selected_columns)
         names = (column.name for column in query.selected_columns)
         typed = ", ".join(f'{sample} AS "{name}"' for sample, name in zip(samples, names, strict=True))
-        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": BATCH_ROWS})
-        cursor.execute(f"SELECT {typed} UNION ALL {self._text(query)}")
-        return cursor.fetch_record_batch()
+        statement.set_options(**{"adbc.sqlite.query.batch_rows": BATCH_ROWS})
+        return _answer(statement, f"SELECT {typed} UNION ALL {self._text(query)}")
 
-    def _rows(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        for number, batch in enumerate(reader):
+    def _rows(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(stream):
             yield batch if number else batch.slice(1)
 
-    @staticmethod
-    def _version(cursor: Any) -> int:
+    def _version(self) -> int:
         """Return a number that changes with every commit of another connection."""
-        cursor.execute("PRAGMA data_version")
-        return int(cursor.fetchone()[0])
+        [row] = self._run("PRAGMA data_version")
+        return int(row["data_version"])
 
 
 class _PostgresBatches(LedgerBatches):
@@ -121,39 +125,52 @@ class _PostgresBatches(LedgerBatches):
     @contextmanager
     def snapshot(self) -> Iterator[LedgerTransaction]:
         """Begin both transactions on one snapshot of the server."""
-        with _driver_errors(), self._connection.cursor() as cursor, self._ledger.reading() as tx:
+        with self._ledger.reading() as tx:
             name = tx.scalar(sa.text("SELECT pg_export_snapshot()"))
-            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            cursor.execute(f"SET TRANSACTION SNAPSHOT '{name}'")
+            self._run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            self._run(f"SET TRANSACTION SNAPSHOT '{name}'")
             yield tx
 
 
 @contextmanager
 def open_batches(ledger: Ledger) -> Iterator[LedgerBatches]:
-    """Connect to the ledger for reading batches.
+    """Connect to the ledger for reading batches of one snapshot.
 
     Raises:
         LedgerUnavailable: LEDGER.UNAVAILABLE.v1.
     """
     url = ledger.engine.url
     batches: type[LedgerBatches]
-    with _driver_errors():
+    with _ledger_errors():
         if url.get_backend_name() == "sqlite":
             batches = _SqliteBatches
             uri = f"{Path(str(url.database)).absolute().as_uri()}?mode=ro"
-            connection = adbc_driver_sqlite.dbapi.connect(uri, autocommit=True)
+            database = adbc_driver_sqlite.connect(uri)
         else:
             batches = _PostgresBatches
             uri = url.set(drivername="postgresql").render_as_string(hide_password=False)
-            connection = adbc_driver_postgresql.dbapi.connect(uri, autocommit=True)
-    with closing(connection):
-        yield batches(ledger, connection)
+            database = adbc_driver_postgresql.connect(uri)
+    with database:
+        with _ledger_errors():
+            connection = AdbcConnection(database)
+        with connection:
+            yield batches(ledger, connection)
+
+
+def _answer(statement: AdbcStatement, text: str) -> pa.RecordBatchReader:
+    statement.set_sql_query(text)
+    stream, _ = statement.execute_query()
+    return pa.RecordBatchReader.from_stream(stream)
 
 
 @contextmanager
-def _driver_errors() -> Iterator[None]:
+def _ledger_errors() -> Iterator[None]:
     """Raise LedgerUnavailable for what the driver says is wrong with the database."""
     try:
         yield
-    except adbc_driver_manager.Error as error:
-        raise LedgerUnavailable(LEDGER_UNAVAILABLE, cause=type(error).__name__) from error
+    except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
+        raise _unavailable(error) from error
+
+
+def _unavailable(error: Exception) -> LedgerUnavailable:
+    return LedgerUnavailable(LEDGER_UNAVAILABLE, cause=type(error).__name__)

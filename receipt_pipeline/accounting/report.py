@@ -156,9 +156,8 @@ def _verified(tx: LedgerTransaction, facts: Facts) -> int:
     query = query.where(jobs.c.state == JobState.SUCCEEDED, published, _accepted(facts))
     listed = sorted(doubted)
     batches = [listed[start : start + IDS_BATCH_MAX] for start in range(0, len(listed), IDS_BATCH_MAX)]
-    first, *others = batches or [[]]
-    return int(tx.scalar(query.where(jobs.c.job_id.not_in(first))) or 0) - sum(
-        int(tx.scalar(query.where(jobs.c.job_id.in_(batch))) or 0) for batch in others
+    return int(tx.scalar(query) or 0) - sum(
+        int(tx.scalar(query.where(jobs.c.job_id.in_(batch))) or 0) for batch in batches
     )
 
 

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 
-from receipt_pipeline.accounting import publish, publish_lock
+from receipt_pipeline.accounting import publish
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
 from receipt_pipeline.accounting.facts import Accountant
-from receipt_pipeline.accounting.publish import publish_report
+from receipt_pipeline.accounting.publish import export_ledger, publish_report
 from receipt_pipeline.accounting.query import read_published, run_query
 from receipt_pipeline.core.errors import ReportFault
 from receipt_pipeline.core.failure_points import install_plan, remove_plan
 from receipt_pipeline.core.reasons import REPORT_BUSY, REPORT_UNREADABLE, STORAGE_FULL
 from receipt_pipeline.drill.failure_plan import DrillFault, Fault, Plan, PlannedFault
+from receipt_pipeline.durable_files import write_whole
 from receipt_pipeline_tests.builders import an_accepted_job
 from receipt_pipeline_tests.crash.talking_child import CHILD_S_MAX, child, end, hear, tell
 
@@ -60,7 +60,7 @@ from receipt_pipeline.accounting.publish import publish_report
 from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.core.failure_points import install_plan
 from receipt_pipeline.core.limits import Limits
-from receipt_pipeline.drill.plan import Plan, read_plan
+from receipt_pipeline.drill.failure_plan import Plan, read_plan
 from receipt_pipeline.ledger.engine import open_ledger
 install_plan(Plan(read_plan(sys.argv[3])))
 publish_report(Accountant(open_ledger(sys.argv[1]), Path(sys.argv[2]), Limits()))
@@ -101,7 +101,7 @@ def test_a_publication_killed_at_its_boundary_leaves_the_old_or_the_new_report(
     assert jobs_reported(accountant) == seen
     assert publish_and_count(accountant) == 3
     assert ACCOUNTING_CHECKS["report_matches_ledger"].run(accountant).passed
-    assert left_in(accountant.report_root) == {"report.duckdb", "export"}
+    assert left_in(accountant.report_root) == {"report.duckdb", "published.json"}
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
@@ -115,7 +115,7 @@ def test_a_fault_at_the_boundary_leaves_a_report_and_nothing_half_built(
     finally:
         remove_plan()
     assert jobs_reported(accountant) == 1
-    assert left_in(accountant.report_root) == {"report.duckdb", "export"}
+    assert left_in(accountant.report_root) == {"report.duckdb", "published.json"}
 
 
 def test_a_reader_in_another_process_is_neither_blocked_nor_blocks(accountant: Accountant) -> None:
@@ -218,7 +218,7 @@ def test_a_damaged_report_is_set_aside_and_built_anew(accountant: Accountant) ->
 
 
 def test_what_is_set_aside_is_bounded(accountant: Accountant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("receipt_pipeline.accounting.set_aside.SET_ASIDE_MAX", 2)
+    monkeypatch.setattr("receipt_pipeline.accounting.publish.SET_ASIDE_MAX", 2)
     for number in range(4):
         accountant.published.with_name("report.duckdb.wal").write_bytes(b"%d" % number)
         publish_report(accountant)
@@ -229,54 +229,52 @@ def test_a_report_that_does_not_open_after_its_publication_is_a_fault(
     accountant: Accountant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish, "_fault_of", lambda path: duckdb.IOException("cannot be opened"))
-    monkeypatch.setattr(publish, "_is_damaged", lambda path: False)
     with pytest.raises(ReportFault) as refused:
         publish_report(accountant)
     assert refused.value.reason is REPORT_UNREADABLE
 
 
-@pytest.mark.parametrize("noticed_by", ["export", "build"])
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        duckdb.IOException('IO Error: Could not write file "x": No space left on device'),
+    ],
+)
 def test_a_full_disk_leaves_the_former_report_and_says_so(
-    accountant: Accountant, monkeypatch: pytest.MonkeyPatch, noticed_by: str
+    accountant: Accountant, monkeypatch: pytest.MonkeyPatch, error: Exception, whole: bool
 ) -> None:
-    def is_full(*args: Any, **kwargs: Any) -> Any:
-        if noticed_by == "export":
-            raise OSError(28, "No space left on device")
-        raise duckdb.IOException('IO Error: Could not write file "x": No space left on device')
+    def is_full(writer: Any, path: Path, cutoff: Any) -> Any:
+        path.write_bytes(b"a part of it")
+        raise error
 
-    target = "refresh_export" if noticed_by == "export" else "build_file"
-    monkeypatch.setattr(publish, target, is_full)
+    an_accepted_job(accountant.ledger)
+    monkeypatch.setattr(publish.ReportWriter, "write", is_full)
     with pytest.raises(ReportFault) as refused:
-        publish_report(accountant)
+        publish_report(accountant, whole=whole)
     assert refused.value.reason is STORAGE_FULL
     assert STORAGE_FULL.code == "STORAGE.FULL.v1"
-    monkeypatch.undo()
     assert read_published(accountant)["accepted"] == 1
-    assert left_in(accountant.report_root) == {"report.duckdb", "export"}
+    assert left_in(accountant.report_root) == {"report.duckdb", "published.json"}
 
 
-@pytest.mark.parametrize("renewed_share_max", [0, 1_000])
 def test_an_export_that_fills_the_disk_leaves_the_former_export(
-    accountant: Accountant, monkeypatch: pytest.MonkeyPatch, renewed_share_max: int
+    accountant: Accountant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the ledger is read whole or only what changed."""
-    monkeypatch.setattr("receipt_pipeline.accounting.export.RENEWED_SHARE_MAX", renewed_share_max)
-    an_accepted_job(accountant.ledger)
-    # The kernel itself says that there is no space: every part is written to /dev/full.
-    real = pq.ParquetWriter
-    monkeypatch.setattr(
-        "receipt_pipeline.accounting.parquet_parts.pq.ParquetWriter",
-        lambda where, *given, **named: real("/dev/full", *given, **named),
-    )
-    before = (accountant.export / "export.json").read_text()
-    files = sorted(path.name for path in accountant.export.rglob("*.parquet"))
+    def is_full(path: Path, data: bytes) -> None:
+        if path.name == "export.json":
+            raise OSError(28, "No space left on device")
+        write_whole(path, data)
+
+    export_ledger(accountant)
+    before = {path: path.read_bytes() for path in accountant.export.rglob("*") if path.is_file()}
+    monkeypatch.setattr(publish, "write_whole", is_full)
     with pytest.raises(ReportFault) as refused:
-        publish_report(accountant)
+        export_ledger(accountant)
     assert refused.value.reason is STORAGE_FULL
-    assert (accountant.export / "export.json").read_text() == before
-    assert sorted(path.name for path in accountant.export.rglob("*.parquet")) == files
-    assert left_in(accountant.report_root) == {"report.duckdb", "export"}
-    assert jobs_reported(accountant) == 1
+    assert {path: path.read_bytes() for path in accountant.export.rglob("*") if path.is_file()} == before
+    assert left_in(accountant.report_root) == {"report.duckdb", "published.json", "export"}
 
 
 def test_two_publications_at_once_follow_each_other(accountant: Accountant) -> None:
@@ -290,13 +288,13 @@ def test_two_publications_at_once_follow_each_other(accountant: Accountant) -> N
     with ThreadPoolExecutor(2) as pool:
         assert [future.result() for future in [pool.submit(work) for _ in range(2)]] == [2, 2]
     assert jobs_reported(accountant) == 2
-    assert left_in(accountant.report_root) == {"report.duckdb", "export"}
+    assert left_in(accountant.report_root) == {"report.duckdb", "published.json"}
 
 
 def test_a_publication_that_never_ends_is_waited_for_within_a_bound(
     accountant: Accountant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish_lock, "LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(publish, "LOCK_WAIT_S", 0.1)
     with FileLock(accountant.report_root / ".publish.lock"), pytest.raises(ReportFault) as refused:
         publish_report(accountant)
     assert refused.value.reason is REPORT_BUSY
@@ -306,4 +304,4 @@ def test_a_publication_that_never_ends_is_waited_for_within_a_bound(
 
 def test_the_published_file_is_read_only_and_has_nothing_to_replay(accountant: Accountant) -> None:
     assert accountant.published.stat().st_mode & 0o777 == 0o444
-    assert left_in(accountant.report_root) == {"report.duckdb", "export"}
+    assert left_in(accountant.report_root) == {"report.duckdb", "published.json"}

@@ -14,14 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import select, update
 
-from receipt_pipeline.accounting import export
-from receipt_pipeline.accounting.arrow import thousandths_of
+from receipt_pipeline.accounting import publish
 from receipt_pipeline.accounting.charts import chart_png, figures_table
 from receipt_pipeline.accounting.checks import ACCOUNTING_CHECKS
 from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.accounting.publish import export_ledger, publish_report
 from receipt_pipeline.accounting.query import read_published, reading_report, run_query
-from receipt_pipeline.accounting.refresh import JSON_COLUMNS, TABLES
+from receipt_pipeline.accounting.refresh import TABLES
 from receipt_pipeline.accounting.report import report_document
 from receipt_pipeline.core.errors import InputRefused, NotFound
 from receipt_pipeline.core.reasons import REPORT_NONE, REPORT_SQL
@@ -161,7 +160,10 @@ def test_times_are_zoned_money_is_decimal_and_leases_are_left_out(accountant: Ac
     assert ("jobs", "lease_epoch") not in types
     assert not columns & {"heartbeat_at", "wave_id", "fields", "label", "place"}
     json_columns = {name for (_, name), kind in types.items() if kind == "JSON"}
-    assert json_columns == {*JSON_COLUMNS, "document"}
+    assert json_columns == {
+        *(column.name for table in TABLES for column in table.columns if column.type == "JSON"),
+        "document",
+    }
 
 
 @pytest.mark.requirement("R126")
@@ -177,12 +179,21 @@ def test_nothing_that_was_read_from_a_scan_is_in_the_report_but_its_total(
     ]
 
 
-@pytest.mark.parametrize(
-    ("minor", "currency", "amount"),
-    [(3998170, "EUR", "39981.70"), (500, "JPY", "500"), (1234, "KWD", "1.234"), (-5, None, "-0.05")],
-)
-def test_amounts_follow_the_digits_of_their_currency(minor: int, currency: str | None, amount: str) -> None:
-    assert thousandths_of(minor, currency) == int(Decimal(amount) * 1_000)
+def test_amounts_follow_the_digits_of_their_currency(
+    services: EffectContext, accountant: Accountant
+) -> None:
+    given = [
+        (3998170, "EUR", "39981.700"),
+        (500, "JPY", "500.000"),
+        (1234, "KWD", "1.234"),
+        (-5, None, "-0.050"),
+    ]
+    a_stored_success(services, *(an_outcome_of(minor, currency) for minor, currency, _ in given), items=4)
+    publish_report(accountant)
+    shown = run_query(accountant, "SELECT total_minor, total_currency, total FROM items ORDER BY ordinal")
+    assert [tuple(row.values()) for row in shown] == [
+        (minor, currency, Decimal(amount)) for minor, currency, amount in given
+    ]
 
 
 def test_an_absurd_amount_does_not_stop_the_report(services: EffectContext, accountant: Accountant) -> None:
@@ -193,29 +204,27 @@ def test_an_absurd_amount_does_not_stop_the_report(services: EffectContext, acco
         {"currency": "JPY", "total_minor": 2**53 - 1, "total": Decimal("9007199254740991.000")},
         {"currency": "unknown", "total_minor": 1, "total": Decimal("0.010")},
     ]
-    assert thousandths_of(2**64, "EUR") is None
 
 
-def test_the_export_is_in_parts_with_types_and_says_how_far_it_goes(
-    services: EffectContext, accountant: Accountant, monkeypatch: pytest.MonkeyPatch
+def test_the_export_is_parquet_with_types_and_says_how_far_it_goes(
+    services: EffectContext, accountant: Accountant
 ) -> None:
-    monkeypatch.setattr("receipt_pipeline.accounting.export.CHUNK_ROWS", 2)
-    monkeypatch.setattr("receipt_pipeline.accounting.parquet_parts.PART_ROWS", 4)
     for _ in range(5):
         an_accepted_job(services.ledger)
-    summary = export_ledger(accountant)
-    assert set(summary.rows) == {table.name for table in TABLES}
-    assert summary.rows["jobs"] == 5
-    assert len(list((accountant.export / "jobs").glob("*.parquet"))) == 2
+    rows = export_ledger(accountant)
+    assert set(rows) == {table.name for table in TABLES}
     note = json.loads((accountant.export / "export.json").read_text())
-    assert (note["seq"], note["rows"]["jobs"]) == (summary.note.mark.seq, 5)
-    again = duckdb.sql(f"SELECT job_id FROM read_parquet('{accountant.export}/jobs/*.parquet')").fetchall()
-    assert sorted(row[0] for row in again) == sorted(
+    assert (note["seq"], note["rows"]) == (read_published(accountant)["seq"], rows)
+    assert rows["jobs"] == 5
+    exported = pq.read_table(accountant.export / "jobs")
+    assert set(exported["job_id"].to_pylist()) == {
         row["job_id"] for row in rows_of(services, select(jobs.c.job_id))
-    )
-    schema = pq.read_schema(accountant.export / "jobs" / "part-00000.parquet")
-    assert schema.field("submitted_at").type == pa.timestamp("us", tz="UTC")
-    assert export_ledger(accountant).rows == summary.rows
+    }
+    assert exported.schema.field("submitted_at").type == pa.timestamp("us", tz="UTC")
+    an_accepted_job(services.ledger)
+    assert export_ledger(accountant)["jobs"] == 6
+    assert {path.name for path in accountant.report_root.iterdir()} >= {"export", "report.duckdb"}
+    assert not list(accountant.report_root.glob("export.*"))
 
 
 @pytest.mark.parametrize(
@@ -320,7 +329,7 @@ def test_open_questions_are_shown_with_their_owner_and_whether_they_are_overdue(
 def test_a_refresh_finds_what_time_alone_brings_and_keeps_what_is_wrong_with_jobs_that_rest(
     services: EffectContext, accountant: Accountant, clock: FakeClock, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(export, "RENEWED_SHARE_MAX", 1_000)
+    monkeypatch.setattr(publish, "NEW_EVENTS_SHARE_MAX", 1_000)
     late, odd = (a_stored_success(services, key=key).job_id for key in ("late", "odd"))
     assert publish_report(accountant).document["effect_gaps"] == []
     with services.ledger.transaction() as tx:
@@ -348,4 +357,4 @@ def test_what_was_overdue_by_a_clock_that_was_put_back_since_is_asked_again(
     ):
         clock.advance(seconds)
         assert publish_report(accountant).document["effect_gaps"] == found
-    assert refreshes(accountant) == 0
+    assert refreshes(accountant) == 2

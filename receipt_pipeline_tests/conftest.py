@@ -22,7 +22,8 @@ from receipt_pipeline_tests.speed import folder_in_memory, share_compiled_statem
 from receipt_pipeline_tests.suite_results import PROJECT, SuiteRecorder, attach_requirements, tree_state
 
 if TYPE_CHECKING:
-    from receipt_pipeline.accounting.services import Accountant
+    from receipt_pipeline.accounting.facts import Accountant
+
     from receipt_pipeline.effects.context import EffectContext
     from receipt_pipeline.intake.context import IntakeContext
     from receipt_pipeline.ledger.engine import Ledger

@@ -179,9 +179,7 @@ def test_nothing_that_was_read_from_a_scan_is_in_the_report_but_its_total(
     ]
 
 
-def test_amounts_follow_the_digits_of_their_currency(
-    services: EffectContext, accountant: Accountant
-) -> None:
+def test_amounts_follow_the_digits_of_their_currency(services: EffectContext, accountant: Accountant) -> None:
     given = [
         (3998170, "EUR", "39981.700"),
         (500, "JPY", "500.000"),

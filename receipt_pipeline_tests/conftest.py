@@ -23,7 +23,6 @@ from receipt_pipeline_tests.suite_results import PROJECT, SuiteRecorder, attach_
 
 if TYPE_CHECKING:
     from receipt_pipeline.accounting.facts import Accountant
-
     from receipt_pipeline.effects.context import EffectContext
     from receipt_pipeline.intake.context import IntakeContext
     from receipt_pipeline.ledger.engine import Ledger

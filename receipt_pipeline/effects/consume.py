@@ -29,7 +29,12 @@ from receipt_pipeline.core.reasons import (
     Reason,
 )
 from receipt_pipeline.effects.context import EffectContext
-from receipt_pipeline.ledger.effects.consumption import due_consumption, make_review_tasks, record_consumed
+from receipt_pipeline.ledger.effects.consumption import (
+    ConsumedEvent,
+    due_consumption,
+    make_review_tasks,
+    record_consumed,
+)
 from receipt_pipeline.ledger.effects.outbox import unconsumed_deliveries
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.quarantine import hold_divergent, open_quarantines
@@ -306,14 +311,16 @@ def _record(
         return
     record_consumed(
         tx,
-        event_id=event.event_id,
-        job_id=event.job_id,
-        event_kind=event.state.value,
-        source=source,
-        outcome=result.outcome.value,
-        result_digest=event.result_digest,
-        reason=reason,
-        tasks_made=result.tasks_made,
+        ConsumedEvent(
+            event_id=event.event_id,
+            job_id=event.job_id,
+            event_kind=event.state.value,
+            source=source,
+            outcome=result.outcome.value,
+            result_digest=event.result_digest,
+            reason_code=reason.code if reason else "",
+            tasks_made=result.tasks_made,
+        ),
     )
 
 

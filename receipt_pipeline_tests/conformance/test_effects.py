@@ -13,6 +13,7 @@ from receipt_pipeline.core.errors import NotAllowed, NotFound
 from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.reasons import NOTIFICATION_DROPPED, NOTIFICATION_FAILED
 from receipt_pipeline.ledger.effects.consumption import (
+    ConsumedEvent,
     close_review_task,
     due_consumption,
     make_review_tasks,
@@ -86,14 +87,7 @@ def test_a_message_is_sent_once_and_its_delivery_is_evidence_of_its_own(
     assert (message["state"], message["sends"], message["settled_at"]) == ("sent", 1, clock.now())
     assert effect_state(ledger, job_id, "notification") == "committed"
     with ledger.transaction() as tx:
-        record_consumed(
-            tx,
-            event_id=delivery["delivery_id"],
-            job_id=job_id,
-            event_kind="job.terminal",
-            source="file",
-            outcome="acted",
-        )
+        record_consumed(tx, ConsumedEvent(delivery["delivery_id"], job_id, "job.terminal", "file", "acted"))
         assert unconsumed_deliveries(tx, limit=10) == []
     evidence = [kind for kind in event_kinds(ledger, job_id) if kind in EVIDENCE]
     assert evidence == ["message_created", "delivery", "consumed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import Integer, bindparam, insert, select, update
@@ -11,7 +12,7 @@ from receipt_pipeline.core.errors import NotAllowed, NotFound
 from receipt_pipeline.core.items import Decision, ItemClass
 from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.principals import Role
-from receipt_pipeline.core.reasons import AUTHORITY_REVOKED, NOT_FOUND, Reason
+from receipt_pipeline.core.reasons import AUTHORITY_REVOKED, NOT_FOUND
 from receipt_pipeline.core.reasons import TASK_DONE as TASK_DONE_ALREADY
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.grants import authority_fault
@@ -109,35 +110,30 @@ def make_review_tasks(tx: LedgerTransaction, job: JobRow) -> int:
     return made
 
 
-def record_consumed(
-    tx: LedgerTransaction,
-    *,
-    event_id: str,
-    job_id: str,
-    event_kind: str,
-    source: str,
-    outcome: str,
-    result_digest: str | None = None,
-    reason: Reason | None = None,
-    tasks_made: int = 0,
-) -> None:
-    """Record one received event and what it led to: acted, duplicate, late, conflict, unverified."""
-    tx.execute(
-        insert(consumed),
-        {
-            "event_id": event_id,
-            "job_id": job_id,
-            "event_kind": event_kind,
-            "source": source,
-            "result_digest": result_digest,
-            "outcome": outcome,
-            "reason_code": reason.code if reason else "",
-            "tasks_made": tasks_made,
-            "received_at": tx.now(),
-        },
-    )
+@dataclass(frozen=True, slots=True)
+class ConsumedEvent:
+    """One received event and what it led to: acted, noted, duplicate, late, conflict and so on."""
+
+    event_id: str
+    job_id: str
+    event_kind: str
+    source: str
+    outcome: str
+    result_digest: str | None = None
+    reason_code: str = ""
+    tasks_made: int = 0
+
+
+def record_consumed(tx: LedgerTransaction, event: ConsumedEvent) -> None:
+    """Record one received event and append it to the journal."""
+    tx.execute(insert(consumed), asdict(event) | {"received_at": tx.now()})
     append_event(
-        tx, EventKind.CONSUMED, job_id=job_id, event_id=event_id, outcome=outcome, tasks_made=tasks_made
+        tx,
+        EventKind.CONSUMED,
+        job_id=event.job_id,
+        event_id=event.event_id,
+        outcome=event.outcome,
+        tasks_made=event.tasks_made,
     )
 
 

@@ -25,7 +25,7 @@ def a_job_has_one_publication(found: LedgerRows) -> Broken:
 
 
 def terminal_record_has_intents(found: LedgerRows) -> Broken:
-    """A terminal record has its message and the intents of its effects, no more and no fewer."""
+    """A terminal record has its message and the intents of its effects, exactly those."""
     for job in found.jobs:
         closed = job["state"] in TERMINAL_STATES
         rows = found.of("effects", job["job_id"])

@@ -36,7 +36,7 @@ def attempts_stay_within_their_bounds(found: LedgerRows) -> Broken:
 
 
 def attempt_epochs_rise_to_the_epoch_of_the_job(found: LedgerRows) -> Broken:
-    """Every attempt has an epoch of its own, and none is newer than the job's."""
+    """Every attempt has its own epoch, and none is newer than the job's."""
     for job in found.jobs:
         epochs = [row["lease_epoch"] for row in found.of("attempts", job["job_id"])]
         if epochs != sorted(set(epochs)) or max(epochs, default=0) > job["lease_epoch"]:

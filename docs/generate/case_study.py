@@ -49,34 +49,34 @@ def case_study_blocks() -> dict[str, str]:
         clock = FakeClock()
         ledger = open_ledger(f"sqlite:///{folder}/ledger.db", clock=clock)
         ledger.migrate()
-        house = ReconcileBench.build(ledger, clock, Path(folder))
-        blocks = _killed_before_the_record(house) | _late_wakeup(house)
+        bench = ReconcileBench.build(ledger, clock, Path(folder))
+        blocks = _killed_before_the_record(bench) | _late_wakeup(bench)
         ledger.close()
     return blocks | {"visibility": _visibility_timeout()}
 
 
-def _killed_before_the_record(house: ReconcileBench) -> dict[str, str]:
+def _killed_before_the_record(bench: ReconcileBench) -> dict[str, str]:
     """Let a worker be killed after its upload and before its commit, and the limits pass meanwhile."""
-    job_id = house.bench.accept(key="job-6", limits=LIMITS)
-    began = house.clock.now()
-    house.clock.advance(2)
-    with ActingPlan({"upload.after": lambda: house.clock.advance(3), "commit.before": _killed}):
-        _until_killed(lambda: house.bench.work(job_id))
-    with house.ledger.reading() as tx:
+    job_id = bench.bench.accept(key="job-6", limits=LIMITS)
+    began = bench.clock.now()
+    bench.clock.advance(2)
+    with ActingPlan({"upload.after": lambda: bench.clock.advance(3), "commit.before": _killed}):
+        _until_killed(lambda: bench.bench.work(job_id))
+    with bench.ledger.reading() as tx:
         between = render_consequence(read_status(tx, job_id))
-    (stored,) = house.bench.stored_results(job_id)
-    for wait_s in (house.limits.work.lease_ttl_s + 1, house.limits.work.overrun_grace_s + 1):
-        house.clock.advance(wait_s)
-        reconcile_ledger(house.services)
-    house.clock.advance(house.limits.work.retry_cap_s)
-    house.bench.work(job_id)
-    house.settle_effects()
-    job = house.bench.job(job_id)
+    (stored,) = bench.bench.stored_results(job_id)
+    for wait_s in (bench.limits.work.lease_ttl_s + 1, bench.limits.work.overrun_grace_s + 1):
+        bench.clock.advance(wait_s)
+        reconcile_ledger(bench.services)
+    bench.clock.advance(bench.limits.work.retry_cap_s)
+    bench.bench.work(job_id)
+    bench.finish_effects()
+    job = bench.bench.job(job_id)
     assert job["result_digest"].removeprefix("sha256:") in stored, (
         "the object of the first attempt is the result"
     )
-    assert sum(row["invocations"] for row in house.bench.attempts(job_id)) == 1
-    with house.ledger.reading() as tx:
+    assert sum(row["invocations"] for row in bench.bench.attempts(job_id)) == 1
+    with bench.ledger.reading() as tx:
         document = read_status(tx, job_id)
     names = {job_id: "job-6"} | _digests(document)
     timeline = _lines(
@@ -88,7 +88,7 @@ def _killed_before_the_record(house: ReconcileBench) -> dict[str, str]:
                 f"`{row['kind']}`",
                 _meaning(row),
             )
-            for row in house.bench.rows(events, job_id)
+            for row in bench.bench.rows(events, job_id)
         ),
     )
     return {
@@ -110,24 +110,24 @@ def _until_killed(work: Callable[[], object]) -> None:
     raise AssertionError("the worker was not killed")
 
 
-def _late_wakeup(house: ReconcileBench) -> dict[str, str]:
+def _late_wakeup(bench: ReconcileBench) -> dict[str, str]:
     """Stall a worker beyond its lease, let another take over, and wake the first one with an outcome."""
-    job_id = house.bench.accept(key="stalled")
-    began = house.clock.now()
+    job_id = bench.bench.accept(key="stalled")
+    began = bench.clock.now()
 
     def stall() -> None:
-        house.clock.advance(house.limits.work.lease_ttl_s + 1)
-        reconcile_ledger(house.services)
-        house.clock.advance(house.limits.work.retry_cap_s)
-        house.bench.chain.on_classify = lambda data: None
-        house.bench.work(job_id, worker=house.bench.worker("worker-b"))
-        house.clock.advance(9)
+        bench.clock.advance(bench.limits.work.lease_ttl_s + 1)
+        reconcile_ledger(bench.services)
+        bench.clock.advance(bench.limits.work.retry_cap_s)
+        bench.bench.chain.on_classify = lambda data: None
+        bench.bench.work(job_id, worker=bench.bench.worker("worker-b"))
+        bench.clock.advance(9)
 
-    house.bench.chain.on_classify = lambda data: stall()
-    house.bench.work(job_id)
+    bench.bench.chain.on_classify = lambda data: stall()
+    bench.bench.work(job_id)
     lines = [
         (row["at"], row["lease_epoch"] or "", f"`{row['kind']}`", _meaning(row))
-        for row in house.bench.rows(events, job_id)
+        for row in bench.bench.rows(events, job_id)
         if row["kind"] in ("claimed", "attempt_closed", "item_finished", "terminal")
     ]
     lines += [
@@ -137,7 +137,7 @@ def _late_wakeup(house: ReconcileBench) -> dict[str, str]:
             "write rejected",
             f"epoch {row['current_epoch']} owns the job now",
         )
-        for row in house.bench.rows(refused_writes, job_id)
+        for row in bench.bench.rows(refused_writes, job_id)
     ]
     lines.sort(key=lambda line: line[0])
     rows = ((f"{(at - began).total_seconds():.0f}", *rest) for at, *rest in lines)

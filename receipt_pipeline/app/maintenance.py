@@ -22,7 +22,7 @@ from receipt_pipeline.accounting.query import read_published
 from receipt_pipeline.app.context import AppContext
 from receipt_pipeline.core.next_actions import ACTION_TEXTS, NextAction
 from receipt_pipeline.core.principals import Role
-from receipt_pipeline.core.receipt_text import kept_items_text
+from receipt_pipeline.core.receipt_text import counted, kept_items_text
 from receipt_pipeline.durable_files import write_whole
 from receipt_pipeline.effects.alerts import deliver_alerts
 from receipt_pipeline.effects.consume import consume_due
@@ -134,11 +134,6 @@ def describe_queue(context: AppContext) -> str:
         return text
     day = "" if queue.deadline.date() == now.date() else f"{queue.deadline:%d %b %Y}, "
     return f"{text}, next deadline {day}{queue.deadline:%H:%M} UTC"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: "1 job", "2 jobs"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def deliver_and_consume(context: AppContext, *, job_id: str | None = None) -> PassSummary:

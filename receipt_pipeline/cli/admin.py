@@ -11,7 +11,6 @@ from receipt_pipeline.cli.output import (
     JSON,
     Exit,
     check_writable,
-    count,
     format_value,
     label,
     open_session,
@@ -24,6 +23,7 @@ from receipt_pipeline.cli.output import (
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.principals import Role
 from receipt_pipeline.core.reasons import FIELD_INVALID
+from receipt_pipeline.core.receipt_text import counted
 from receipt_pipeline.effects.results import rejections_csv
 from receipt_pipeline.evaluation.records import evaluation_page
 from receipt_pipeline.intake.legacy_import import OUTCOMES, RowRefusal
@@ -63,7 +63,7 @@ def list_releases(as_json: bool = JSON) -> None:
         return
     shown = [row | {"review_rate": _percent(row["review_rate_ppm"])} for row in rows]
     columns = ["name", "aliases", "review_rate", "retired_at", "risk_model_digest", "policy_revision"]
-    print_table(shown, [*columns, "release_id"], title=count(len(rows), "release"))
+    print_table(shown, [*columns, "release_id"], title=counted(len(rows), "release"))
 
 
 def _percent(ppm: int | None) -> str | None:
@@ -123,7 +123,7 @@ def list_grants(as_json: bool = JSON) -> None:
         print_json(rows)
         return
     columns = ["caller", "roles", "given_by", "given_at", "expires_at", "revoked_by", "revoked_at"]
-    print_table(rows, [*columns, "grant_no"], title=count(len(rows), "grant"))
+    print_table(rows, [*columns, "grant_no"], title=counted(len(rows), "grant"))
 
 
 @grants_app.command("give")
@@ -145,7 +145,7 @@ def revoke_grant(caller: str = CALLER) -> None:
     """Revoke a caller's grant. Accepted jobs continue; a reviewer gets their decisions."""
     left = admin.revoke_grant(*open_session(), caller)
     stdout.print(
-        f"The grant of {caller} is revoked. {count(left, 'open job')} will finish and go to a reviewer."
+        f"The grant of {caller} is revoked. {counted(left, 'open job')} will finish and go to a reviewer."
     )
 
 
@@ -158,7 +158,7 @@ def list_submitters(as_json: bool = JSON) -> None:
         print_json(rows)
         return
     columns = ["caller", "quota_items", "open_items", "changed_by", "changed_at"]
-    print_table(rows, columns, title=count(len(rows), "submitter"))
+    print_table(rows, columns, title=counted(len(rows), "submitter"))
 
 
 @submitter_app.command("add")
@@ -215,12 +215,12 @@ def import_jobs(
         print_json(document)
     else:
         counts = ", ".join(f"{answer.counts[name]} {label(name)}" for name in OUTCOMES)
-        stdout.print(f"{count(answer.rows, 'row')} of {origin}: {counts}")
+        stdout.print(f"{counted(answer.rows, 'row')} of {origin}: {counts}")
         for name, number in answer.classes.items():
             stdout.print(f"  {label(name)}: {number}")
         if answer.rejected:
             columns = ["row", "external_id", "code", "pointer", "next_step"]
-            title = f"{count(len(answer.rejected), 'row')} not imported"
+            title = f"{counted(len(answer.rejected), 'row')} not imported"
             print_table(document["rejected"], columns, title=title)
     if answer.counts["refused"]:
         return Exit.USAGE

@@ -8,7 +8,6 @@ from receipt_pipeline.app import maintenance, operator
 from receipt_pipeline.cli.output import (
     JSON,
     Exit,
-    count,
     open_session,
     print_json,
     print_table,
@@ -16,6 +15,7 @@ from receipt_pipeline.cli.output import (
     stdout,
 )
 from receipt_pipeline.core.alerts import AlertKind
+from receipt_pipeline.core.receipt_text import counted
 
 app = typer.Typer(no_args_is_help=True, help="List alerts, link them to a channel, test the channel.")
 
@@ -33,7 +33,7 @@ def list_alerts(
         print_json(rows)
     else:
         columns = ["kind", "subject", "raised_at", "resolved_at", "meaning", "next_step"]
-        print_table(rows, columns, title=count(len(rows), "alert"))
+        print_table(rows, columns, title=counted(len(rows), "alert"))
     active = any(row["resolved_at"] is None for row in rows)
     return Exit.BAD_NEWS if active else Exit.DONE
 
@@ -60,7 +60,7 @@ def list_links(as_json: bool = JSON) -> None:
     if as_json:
         print_json(rows)
         return
-    print_table(rows, ["kind", "channel", "linked_by", "linked_at"], title=count(len(rows), "link"))
+    print_table(rows, ["kind", "channel", "linked_by", "linked_at"], title=counted(len(rows), "link"))
 
 
 @app.command("test")

@@ -7,13 +7,13 @@ import typer
 from receipt_pipeline.app import operator
 from receipt_pipeline.cli.output import (
     JSON,
-    count,
     open_session,
     print_json,
     print_table,
     reports_errors,
     stdout,
 )
+from receipt_pipeline.core.receipt_text import counted
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,7 +34,7 @@ def list_investigations(
         return
     columns = ["kind", "owner", "deadline_at", "suspected_effect", "last_safe_checkpoint", "allowed_repair"]
     columns += ["state", "resolution", "resolved_by", "resolved_at"] if everything else []
-    print_table(rows, [*columns, "job_id", "investigation_id"], title=count(len(rows), "investigation"))
+    print_table(rows, [*columns, "job_id", "investigation_id"], title=counted(len(rows), "investigation"))
 
 
 @app.command()

@@ -14,7 +14,6 @@ from receipt_pipeline.cli.output import (
     JOB,
     JSON,
     check_writable,
-    count,
     open_session,
     print_document,
     print_json,
@@ -27,7 +26,7 @@ from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.principals import Principal
 from receipt_pipeline.core.reasons import FIELD_INVALID, REASONS
-from receipt_pipeline.core.receipt_text import render_consequence, render_receipt
+from receipt_pipeline.core.receipt_text import counted, render_consequence, render_receipt
 from receipt_pipeline.effects.results import rejections_csv
 from receipt_pipeline.ledger.legacy_jobs import IMPORTED_PREFIX
 
@@ -108,7 +107,7 @@ def jobs(
         print_json(rows)
         return
     columns = ["state", "terminal_class", "reason_code", "items_requested", "submitted_at", "job_id"]
-    print_table(rows, columns, title=count(len(rows), "job"))
+    print_table(rows, columns, title=counted(len(rows), "job"))
 
 
 @reports_errors
@@ -148,7 +147,7 @@ def show_items(document: dict[str, Any]) -> None:
         }
         for item in document["items"]
     ]
-    print_table(rows, columns, title=count(len(rows), "receipt"), wraps_words=True)
+    print_table(rows, columns, title=counted(len(rows), "receipt"), wraps_words=True)
 
 
 def reasons_text(codes: Iterable[str | None]) -> str:
@@ -165,7 +164,7 @@ def _write_rejections(
     if as_json:
         print_json(lines)
     else:
-        stdout.print(f"Wrote {count(len(lines), 'rejected file')} to {target}.")
+        stdout.print(f"Wrote {counted(len(lines), 'rejected file')} to {target}.")
 
 
 @reports_errors

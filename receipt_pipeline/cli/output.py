@@ -134,11 +134,6 @@ def label(name: str) -> str:
     return _LABELS.get(name, str(name).replace("_", " "))
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun, in agreement: `1 item`, `2 items`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
 # Printing.
 
 

@@ -13,7 +13,6 @@ from receipt_pipeline.cli.output import (
     JOB,
     JSON,
     Exit,
-    count,
     format_value,
     open_session,
     parse_cutoff,
@@ -24,6 +23,7 @@ from receipt_pipeline.cli.output import (
 )
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.reasons import FIELD_INVALID
+from receipt_pipeline.core.receipt_text import counted
 
 
 @reports_errors
@@ -54,14 +54,14 @@ def retry(
         _show_scope(scope)
         if preview:
             return Exit.DONE
-        if not typer.confirm(f"Start a child job for {count(len(scope['touched']), 'item')}?"):
+        if not typer.confirm(f"Start a child job for {counted(len(scope['touched']), 'item')}?"):
             return Exit.BAD_NEWS
     answer = submitter.retry_job(context, principal, job, cutoff=at)
     if as_json:
         print_json(answer)
         return Exit.DONE
     word = "Joined the existing" if answer["replayed"] else "Accepted a"
-    touched = count(len(answer["touched"]), "item")
+    touched = counted(len(answer["touched"]), "item")
     stdout.print(f"{word} child job with {touched} of {job}: {answer['job_id']}")
     stdout.print(f"  Nothing is decided yet. Status: {answer['status_location']}")
     return Exit.DONE
@@ -71,12 +71,12 @@ def _show_scope(scope: dict[str, Any]) -> None:
     """Print which items a retry touches and which it leaves."""
     columns = ["label", "class", "reason", "item_id"]
     touched, unreadable = scope["touched"], scope["not_readable"]
-    print_table(touched, columns, title=f"{count(len(touched), 'item')} would be retried")
+    print_table(touched, columns, title=f"{counted(len(touched), 'item')} would be retried")
     if unreadable:
-        title = f"The stored scan of {count(len(unreadable), 'item')} is missing or altered"
+        title = f"The stored scan of {counted(len(unreadable), 'item')} is missing or altered"
         print_table(unreadable, columns, title=title)
     stdout.print(
-        f"{scope['untouched']} of {count(scope['items']['requested'], 'item')} would not be touched."
+        f"{scope['untouched']} of {counted(scope['items']['requested'], 'item')} would not be touched."
     )
     stdout.print(f"Release {format_value(scope['pins']['release_id'])}, the same as before.")
     if scope["child"]:

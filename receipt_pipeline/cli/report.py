@@ -13,7 +13,6 @@ from receipt_pipeline.app import analyst, maintenance, operator
 from receipt_pipeline.cli.output import (
     JSON,
     Exit,
-    count,
     format_value,
     label,
     open_session,
@@ -27,6 +26,7 @@ from receipt_pipeline.cli.output import (
 )
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.reasons import FIELD_INVALID
+from receipt_pipeline.core.receipt_text import counted
 
 NAME_WIDTH = 22
 _SHOWN_APART = ("state", "gate", "investigations", "alerts", "found_by")
@@ -87,7 +87,7 @@ def report(
         else:
             columns = list(rows[0]) if rows else []
             print_table(
-                rows, columns, title=count(len(rows), "row"), formatted=lambda value: str(plain(value))
+                rows, columns, title=counted(len(rows), "row"), formatted=lambda value: str(plain(value))
             )
         return Exit.DONE
     document = analyst.read_report(context, principal, cutoff=at, published=published)
@@ -112,10 +112,10 @@ def show_report(document: dict[str, Any]) -> None:
     rows = document["investigations"]
     if rows:
         columns = ["kind", "owner", "deadline", "state", "job_id", "id"]
-        print_table(rows, columns, title=count(len(rows), "investigation"))
+        print_table(rows, columns, title=counted(len(rows), "investigation"))
     if document["alerts"]:
         columns = ["kind", "subject", "raised_at", "next_step"]
-        print_table(document["alerts"], columns, title=count(len(document["alerts"]), "alert"))
+        print_table(document["alerts"], columns, title=counted(len(document["alerts"]), "alert"))
     stdout.print("To see the jobs behind a figure: receipts report --published --figure FIGURE")
     stdout.print(f"state: {document['state']}")
     stdout.print(f"gate: {document['gate']}")

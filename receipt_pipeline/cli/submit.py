@@ -15,7 +15,6 @@ from receipt_pipeline.app.context import AppContext
 from receipt_pipeline.cli.output import (
     JSON,
     Exit,
-    count,
     format_value,
     label,
     open_session,
@@ -35,6 +34,7 @@ from receipt_pipeline.core.reasons import (
     STORAGE_FULL,
     UPLOAD_FAILED,
 )
+from receipt_pipeline.core.receipt_text import counted
 from receipt_pipeline.runtime.serving import is_served
 
 POLL_S = 0.5
@@ -182,7 +182,7 @@ def wait_until_finished(
 def _progress(statuses: list[dict[str, Any]]) -> str:
     finished = sum(status["progress"]["checkpoint"] for status in statuses)
     requested = sum(status["progress"]["denominator"] for status in statuses)
-    return f"Read {finished} of {count(requested, 'receipt')}."
+    return f"Read {finished} of {counted(requested, 'receipt')}."
 
 
 @reports_errors

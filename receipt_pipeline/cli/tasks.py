@@ -10,7 +10,6 @@ from receipt_pipeline.app import reviewer
 from receipt_pipeline.cli.jobs import reasons_text
 from receipt_pipeline.cli.output import (
     JSON,
-    count,
     format_value,
     open_session,
     print_json,
@@ -18,6 +17,7 @@ from receipt_pipeline.cli.output import (
     reports_errors,
     stdout,
 )
+from receipt_pipeline.core.receipt_text import counted
 
 app = typer.Typer(no_args_is_help=True, help="List review tasks and mark them done.")
 
@@ -34,7 +34,7 @@ def list_tasks(
         return
     columns = ["item_id", "decision", "reasons", "state", "disputed", "job_id", "decision_id"]
     shown = [row | {"reasons": reasons_text(row["reasons"])} for row in rows]
-    print_table(shown, columns, title=count(len(rows), "review task"), formatted=_with_whole_digest)
+    print_table(shown, columns, title=counted(len(rows), "review task"), formatted=_with_whole_digest)
 
 
 def _with_whole_digest(value: Any) -> str:

@@ -32,7 +32,7 @@ def render_consequence(document: Mapping[str, Any]) -> str:
     items, action = document["items"], ACTION_TEXTS[NextAction(document["next_action"])]
     return "\n".join(
         (
-            f"asked: {document['operation_class']} of {_count(items['requested'])} items,"
+            f"asked: {document['operation_class']} of {counted(items['requested'], 'item')},"
             f" {_time(document['times']['submitted_at'])}",
             f"result: {kept_items_text(document)}",
             f"next: {action.meaning} (`{action.command}`)",
@@ -50,7 +50,7 @@ def kept_items_text(document: Mapping[str, Any]) -> str:
     if result is None:
         return f"{ended}; there is no result"
     worth = "the verified result" if result["verified"] else "a result that is NOT verified"
-    return f"{ended}; {_count(kept)} of {_count(items['requested'])} items are in {worth}"
+    return f"{ended}; {_count(kept)} of {counted(items['requested'], 'item')} in {worth}"
 
 
 def _operation(document: Mapping[str, Any]) -> list[str]:
@@ -59,8 +59,8 @@ def _operation(document: Mapping[str, Any]) -> list[str]:
     return [
         "# operation",
         f"job {document['job_id']} / fp {_short(document['fingerprint'])} / {completion['contract']}",
-        f"accepted {_time(times['submitted_at'])}; {_count(document['items']['requested'])} items requested;"
-        f" {cancel}",
+        f"accepted {_time(times['submitted_at'])};"
+        f" {counted(document['items']['requested'], 'item')} requested; {cancel}",
     ]
 
 
@@ -133,6 +133,11 @@ def _closed(document: Mapping[str, Any]) -> str:
 
 def _short(digest: str) -> str:
     return digest.removeprefix("sha256:")[:DIGEST_DIGITS]
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: "1 item", "12,480 items"."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _count(number: int) -> str:

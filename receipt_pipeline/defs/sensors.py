@@ -4,6 +4,7 @@ import dagster as dg
 
 from receipt_pipeline.app import maintenance
 from receipt_pipeline.app.context import AppContext
+from receipt_pipeline.core.receipt_text import counted
 from receipt_pipeline.defs.resources import APP
 from receipt_pipeline.defs.waves import WAVE_TAG, classify_wave, wave_tags
 
@@ -19,7 +20,7 @@ def reserve_waves(app: AppContext, *, wait_s: float = 0.0) -> dg.SensorResult | 
     """Reserve ready jobs and request a run per wave; run keys make a repeated request harmless."""
     dispatched = maintenance.dispatch_jobs(app, wait_s=wait_s)
     if not dispatched.to_launch:
-        stranded = maintenance.counted(len(dispatched.stranded), "job")
+        stranded = counted(len(dispatched.stranded), "job")
         unsupported = f"; no worker supports the release of {stranded}" if dispatched.stranded else ""
         return dg.SkipReason(maintenance.describe_queue(app) + unsupported)
     return dg.SensorResult(

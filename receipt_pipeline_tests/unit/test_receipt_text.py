@@ -90,7 +90,7 @@ def test_an_altered_object_is_not_called_verified() -> None:
 def test_a_reader_learns_first_what_was_asked_what_stands_and_what_is_safe() -> None:
     asked, stands, safe = render_consequence(status_document(facts())).splitlines()
     assert asked == "asked: receipt-classification of 12,480 items, 2026-11-28T14:02:00Z"
-    assert stands == "result: succeeded / partial; 12,360 of 12,480 items are in the verified result"
+    assert stands == "result: succeeded / partial; 12,360 of 12,480 items in the verified result"
     assert safe.startswith("next: Read the result, then correct the scans")
     assert safe.endswith("(`receipts result JOB --rejections FILE`)")
 

@@ -62,7 +62,7 @@ def test_a_steps_rows_begin_with_the_consequence_and_end_with_the_id(open_named:
     columns = [column.name for column in table.schema.columns]
     assert columns == ["stands", "safe_now", "asked", "outcome", "items", "in_full", "job_id"]
     (record,) = table.records
-    assert record.data["stands"] == "succeeded / complete; 2 of 2 items are in the verified result"
+    assert record.data["stands"] == "succeeded / complete; 2 of 2 items in the verified result"
     assert record.data["safe_now"] == "Read the verified result."
     assert record.data["in_full"] == f"receipts status {job_id} --audience support"
 

@@ -16,7 +16,7 @@ from receipt_pipeline.accounting.figures import FIGURES
 from receipt_pipeline.accounting.query import fetch_rows, reading_report
 
 NEWEST_SHOWN_MAX = 40
-BEHIND_MAX = 10
+ROWS_SHOWN_MAX = 10
 QUERIES: Mapping[str, str] = {
     "unresolved_investigations": "SELECT * FROM unresolved_investigations",
     "alerts": "SELECT * FROM alerts WHERE resolved_at IS NULL ORDER BY raised_at",
@@ -56,7 +56,7 @@ class Figure:
 def render_page(published: Path, document: Mapping[str, Any]) -> str:
     """Return the page as HTML without any reference to another file or host.
 
-    Every figure carries the query that finds it in the published report.
+    Every figure has the query that finds it in the published report.
 
     Raises:
         ReportFault: REPORT.UNREADABLE.v1.
@@ -64,7 +64,7 @@ def render_page(published: Path, document: Mapping[str, Any]) -> str:
     with reading_report(published) as connection:
         rows = {name: fetch_rows(connection, query) for name, query in QUERIES.items()}
         found = {
-            name: fetch_rows(connection, f"{FIGURES[name]} LIMIT {BEHIND_MAX}") for name in TABLE_FIGURES
+            name: fetch_rows(connection, f"{FIGURES[name]} LIMIT {ROWS_SHOWN_MAX}") for name in TABLE_FIGURES
         }
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("receipt_pipeline.accounting", "templates"),
@@ -74,7 +74,7 @@ def render_page(published: Path, document: Mapping[str, Any]) -> str:
     environment.filters |= {"moment": _moment, "seconds": _seconds}
     return environment.get_template("operations.html").render(
         document=document,
-        questions=rows["unresolved_investigations"],
+        investigations=rows["unresolved_investigations"],
         truth=rows["truth"],
         newest=rows["newest"],
         figures=[Figure(name, document[name], found[name]) for name in TABLE_FIGURES],
@@ -83,19 +83,22 @@ def render_page(published: Path, document: Mapping[str, Any]) -> str:
             Markup(spans_svg([row["reconciled_s"] for row in rows["spans"]])),
             Markup(queue_svg([(row["age_s"], row["limit_s"], row["items"]) for row in rows["queue"]])),
         ],
-        found_by=_found_by,
+        query_of=_query_of,
     )
 
 
-def _found_by(name: str) -> Markup:
+def _query_of(name: str) -> Markup:
     query = escape(QUERIES[name])
-    return Markup("<details><summary>{} found by</summary><pre>{}</pre></details>").format(
+    return Markup("<details><summary>query for {}</summary><pre>{}</pre></details>").format(
         name.replace("_", " "), query
     )
 
 
-def _moment(value: dt.datetime | None) -> str:
-    return "" if value is None else value.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+def _moment(value: dt.datetime | str | None) -> str:
+    if value is None:
+        return ""
+    at = dt.datetime.fromisoformat(value) if isinstance(value, str) else value
+    return f"{at.astimezone(dt.UTC):%-d %b %Y, %H:%M} UTC"
 
 
 def _seconds(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Balances the books over plain sets of job ids: who is accounted for, and whether the gate passes."""
+"""Balances plain sets of job ids: which jobs are accounted for, and whether the gate passes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def async_release_report(
     *,
     canceled: Set[str] = frozenset(),
 ) -> dict[str, Any]:
-    """Return `state` and `unresolved` as source 000 defines them; `canceled` extends it (D5).
+    """Return `state` and `unresolved` as source 000 defines them; `canceled` extends it.
 
-    The reference for the product's own `account`: it names no offender when the sets are invalid,
+    The reference for the product's own `account`: it names no id when the sets are invalid,
     and calls an empty accepted set `accounted`, which `account` never does.
     """
     ended = (succeeded, failed, expired, canceled)
@@ -48,7 +48,7 @@ class Gate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobSets:
-    """Job ids by what became of them; a sound ledger puts each accepted id into one set at most."""
+    """Job ids by outcome; a sound ledger puts each accepted id into one set at most."""
 
     accepted: Set[str]
     succeeded: Set[str] = frozenset()
@@ -69,10 +69,10 @@ class Account:
 
     Attributes:
         missing: accepted, without a terminal record (in flight or unresolved).
-        unresolved: missing and not in flight: neither failed nor succeeded (R138).
+        unresolved: missing and not in flight: neither failed nor succeeded.
         orphan: terminal or in flight without having been accepted.
         overlapping: in more than one set.
-        unowned: questions without an active owner inside their deadline.
+        unowned: open findings without an active owner inside their deadline.
     """
 
     state: AccountState
@@ -91,13 +91,13 @@ def account(
     unowned: Collection[str] = (),
     others: int = 0,
 ) -> Account:
-    """Balance the sets in time and memory linear in their size (R141).
+    """Balance the sets in time and memory linear in their size.
 
     Args:
         others: how many more jobs are accepted, and in flight or in one terminal set each; nothing is said
             of them.
         findings: further open findings by kind, such as `success_without_object`, with their ids.
-        unowned: names of open questions that nobody answers for in time (D13).
+        unowned: names of open findings that have no active owner in time.
     """
     overlapping, everywhere = _overlaps(sets)
     orphan = everywhere - sets.accepted
@@ -141,14 +141,16 @@ def why_the_gate_fails(document: Mapping[str, Any]) -> list[str]:
     """Return in sentences why the gate of a report document fails; empty where it passes."""
     if document["gate"] == Gate.PASS:
         return []
-    told = []
+    reasons = []
     if document["state"] == AccountState.INVALID:
-        told.append("the books contradict themselves: see orphan_terminal and overlapping")
+        reasons.append("The records contradict each other: see orphan_terminal and overlapping.")
     if not document["accepted"]:
-        told.append("no job was accepted, so there is nothing to rely on")
+        reasons.append("No job was accepted, so there is nothing to account for.")
     if document["unowned"]:
-        told.append(
-            f"nobody answers in time for {len(document['unowned'])} of what is open: see unowned, and give"
-            " each an owner and a deadline with `receipts reconcile` and `receipts investigations`"
+        open_findings = len(document["unowned"])
+        noun = "finding has" if open_findings == 1 else "findings have"
+        reasons.append(
+            f"{open_findings} open {noun} no owner inside the deadline: see unowned. Open investigations with"
+            " `receipts reconcile`, then assign them with `receipts investigations assign`."
         )
-    return told
+    return reasons

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from receipt_pipeline.accounting.refresh import TABLES, ReportTable, asking_report, sql_text
+from receipt_pipeline.accounting.refresh import TABLES, ReportTable, report_as_ledger, sql_text
 from receipt_pipeline.accounting.release_report import async_release_report
 from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.limits import Limits
@@ -178,7 +178,7 @@ def account_of_parquet(home: Path) -> int:
     It says what the sets say, and why each unresolved job is one, which ids overlap, which nobody
     accepted, and how many items are unresolved. The jobs still open are listed, as the sets list them.
     """
-    with over_parquet(home) as connection, asking_report(connection, now=NOW) as tx:
+    with over_parquet(home) as connection, report_as_ledger(connection, now=NOW) as tx:
         found = counted_account_sets(tx, limits=Limits())
         waiting = connection.sql(WAITING_QUERY).to_arrow_table()
     assert found.orphan_terminal == found.overlapping == found.unresolved == ()

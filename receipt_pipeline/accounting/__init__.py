@@ -1,1 +1,1 @@
-"""Accounts for every accepted job: export, report, gate; the only room that knows DuckDB."""
+"""Accounts for every accepted job: refresh, publication, figures, gate; the only package that uses DuckDB."""

@@ -24,7 +24,7 @@ BATCH_ROWS = 16_384
 
 
 class LedgerBatches:
-    """Answers queries of the ledger as Arrow record batches, over a connection of its own.
+    """Answers queries of the ledger as Arrow record batches, over a separate connection.
 
     Args:
         connection: commits each statement by itself until `snapshot` begins a transaction, once.
@@ -63,7 +63,7 @@ class LedgerBatches:
             try:
                 yield pa.RecordBatchReader.from_batches(stream.schema, batches())
             except Exception as error:
-                if faults:  # Whoever reads the stream knows this error by its text alone.
+                if faults:  # The reader of the stream knows this error by its text alone.
                     raise _unavailable(faults[0]) from error
                 raise
 

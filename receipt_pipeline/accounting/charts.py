@@ -10,10 +10,10 @@ from typing import Any
 
 from receipt_pipeline.accounting.query import fetch_rows, reading_report
 
-# An opaque ground of its own: the page below may be light or dark.
+# An opaque background: the page around it may be light or dark.
 GROUND = "#fbfbf8"
 INK = "#1f2933"
-COLOURS: Mapping[str, str] = {
+COLORS: Mapping[str, str] = {
     "succeeded": "#2f7d5d",
     "failed": "#b23b2a",
     "expired": "#b7791f",
@@ -66,14 +66,14 @@ def chart_png(classes: Sequence[tuple[str, str, int]], spans_s: Sequence[float])
         classes: (state, class or phase, jobs), most jobs first.
         spans_s: seconds from submission to terminal record, ascending.
     """
-    # Drawing is for the page alone; whoever only publishes does not load it.
+    # Drawing is for the page alone; a process that only publishes does not load it.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.4), dpi=110, facecolor=GROUND, layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_classes(left, classes)
     right.set_title("seconds to the terminal record", color=INK, loc="left")
-    draw_spans(right, spans_s, ink=INK, colour=COLOURS["running"], none="no terminal job yet")
+    draw_spans(right, spans_s, ink=INK, color=COLORS["running"], none="no terminal job yet")
     for panel in (left, right):
         panel.set_facecolor(GROUND)
         panel.tick_params(colors=INK)
@@ -87,34 +87,34 @@ def chart_png(classes: Sequence[tuple[str, str, int]], spans_s: Sequence[float])
 def _draw_classes(panel: Any, classes: Sequence[tuple[str, str, int]]) -> None:
     names = [f"{state} / {name}" for state, name, _ in classes]
     bars = panel.barh(
-        names, [jobs for *_, jobs in classes], color=[COLOURS.get(state, INK) for state, *_ in classes]
+        names, [jobs for *_, jobs in classes], color=[COLORS.get(state, INK) for state, *_ in classes]
     )
     panel.bar_label(bars, color=INK, padding=3)
     panel.invert_yaxis()
     panel.set_title("jobs by state and class", color=INK, loc="left")
 
 
-def draw_spans(panel: Any, spans_s: Sequence[float], *, ink: str, colour: str, none: str) -> None:
+def draw_spans(panel: Any, spans_s: Sequence[float], *, ink: str, color: str, none: str) -> None:
     """Draw how many jobs took how many seconds, or say in words that there is `none`."""
     if not spans_s:
-        say_nothing(panel, none, ink=ink)
+        show_text(panel, none, ink=ink)
         return
-    panel.hist(spans_s, bins=min(30, max(5, len(spans_s))), color=colour)
+    panel.hist(spans_s, bins=min(30, max(5, len(spans_s))), color=color)
     panel.set_xlabel("seconds", color=ink)
     panel.set_ylabel("jobs", color=ink)
     panel.yaxis.get_major_locator().set_params(integer=True)
 
 
-def say_nothing(panel: Any, words: str, *, ink: str) -> None:
-    """Say in the middle of a panel why nothing is drawn on it."""
+def show_text(panel: Any, words: str, *, ink: str) -> None:
+    """Write in the middle of a panel why nothing is drawn on it."""
     panel.text(0.5, 0.5, words, color=ink, ha="center", transform=panel.transAxes)
     panel.set_xticks([])
     panel.set_yticks([])
 
 
-# Drawn in this colour, which is nobody's, and then handed to the page's ink.
+# Drawn in this otherwise unused color, which is then replaced by the page's ink.
 PAGE_INK = "#010203"
-CLASS_COLOURS: Mapping[str, str] = {
+CLASS_COLORS: Mapping[str, str] = {
     "classified": "#3f9b76",
     "unchanged": "#7cb7a0",
     "rejected": "#c98a2b",
@@ -156,10 +156,10 @@ def balance_svg(classes: Sequence[tuple[str, int]]) -> str:
 
     def draw(panel: Any) -> None:
         if not classes:
-            say_nothing(panel, "no item was accepted yet", ink=PAGE_INK)
+            show_text(panel, "no item was accepted yet", ink=PAGE_INK)
             return
-        colours = [CLASS_COLOURS.get(name, BLUE) for name, _ in classes]
-        bars = panel.barh([name for name, _ in classes], [count for _, count in classes], color=colours)
+        colors = [CLASS_COLORS.get(name, BLUE) for name, _ in classes]
+        bars = panel.barh([name for name, _ in classes], [count for _, count in classes], color=colors)
         panel.bar_label(bars, color=PAGE_INK, padding=3, fontsize=9)
         panel.invert_yaxis()
         panel.xaxis.get_major_locator().set_params(integer=True)
@@ -168,12 +168,12 @@ def balance_svg(classes: Sequence[tuple[str, int]]) -> str:
 
 
 def spans_svg(spans_s: Sequence[float]) -> str:
-    """Return the distribution of seconds from submission to reconciled truth."""
+    """Return the distribution of seconds from submission until all effects are committed."""
 
     def draw(panel: Any) -> None:
-        draw_spans(panel, spans_s, ink=PAGE_INK, colour=BLUE, none="no job is settled yet")
+        draw_spans(panel, spans_s, ink=PAGE_INK, color=BLUE, none="no job is finished yet")
 
-    return _svg(draw, title="time to reconciled truth")
+    return _svg(draw, title="time to reconcile")
 
 
 def queue_svg(waiting: Sequence[tuple[float, float, int]]) -> str:
@@ -185,12 +185,12 @@ def queue_svg(waiting: Sequence[tuple[float, float, int]]) -> str:
 
     def draw(panel: Any) -> None:
         if not waiting:
-            say_nothing(panel, "nothing waits", ink=PAGE_INK)
+            show_text(panel, "no job is waiting", ink=PAGE_INK)
             return
         late = [age > 0.8 * limit for age, limit, _ in waiting]
         sizes = [20 + 4 * min(items, 50) for *_, items in waiting]
-        colours = [RED if near else BLUE for near in late]
-        panel.scatter([age for age, *_ in waiting], [limit for _, limit, _ in waiting], s=sizes, c=colours)
+        colors = [RED if near else BLUE for near in late]
+        panel.scatter([age for age, *_ in waiting], [limit for _, limit, _ in waiting], s=sizes, c=colors)
         longest = max(max(age, limit) for age, limit, _ in waiting)
         panel.plot([0, longest], [0, longest], color=RED, linewidth=1, linestyle="--")
         panel.set_xlabel("waited, seconds (right of the line: expired)", color=PAGE_INK, fontsize=9)

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from receipt_pipeline.accounting.facts import Accountant, read_facts
 from receipt_pipeline.accounting.query import fetch_rows, reading_report
 from receipt_pipeline.accounting.release_report import AccountState, Gate
-from receipt_pipeline.accounting.report import judge
+from receipt_pipeline.accounting.report import evaluate_gate
 from receipt_pipeline.core.errors import ReportFault
 from receipt_pipeline.ledger.invariants.invariant import CheckOutcome
 from receipt_pipeline.ledger.schema.jobs import jobs
@@ -30,7 +30,7 @@ COUNTS_QUERY = (
 
 @dataclass(frozen=True, slots=True)
 class AccountingCheck:
-    """One check: the asset it stands on, what it means, and the function that runs it."""
+    """One check: its asset, what it means, and the function that runs it."""
 
     name: str
     asset: str
@@ -42,7 +42,7 @@ def report_matches_ledger(accountant: Accountant) -> CheckOutcome:
     """Compare the published report with the ledger, job by job, and its figures with its own rows.
 
     What happened after the report's newest event is no difference: the report is then only older. A
-    difference is marked beside the report, so that the next publication reads the whole ledger.
+    difference is marked, so that the next publication is a full build.
     """
     try:
         with reading_report(accountant.published) as connection:
@@ -50,19 +50,19 @@ def report_matches_ledger(accountant: Accountant) -> CheckOutcome:
             reported = {row["job_id"]: row for row in fetch_rows(connection, COMPARED_QUERY)}
             figures = _figure_faults(connection)
     except (ReportFault, ValueError) as error:
-        row = _offender("", "report_unreadable", error, "")
-        return CheckOutcome(False, "the published report cannot be read", (row,), COMPARED_QUERY)
+        row = _difference("", "report_unreadable", error, "")
+        return CheckOutcome(False, "The published report cannot be read.", (row,), COMPARED_QUERY)
     with accountant.ledger.reading() as tx:
         names = ("job_id", *COMPARED, "latest_seq", "submitted_at")
         known = {row["job_id"]: row for row in tx.rows(select(*(jobs.c[name] for name in names)))}
-    offenders = (*figures, *_job_faults(reported, known, as_of=info["as_of"]))
-    if offenders:
+    violations = (*figures, *_job_faults(reported, known, as_of=info["as_of"]))
+    if violations:
         accountant.doubted.touch()
-    described = f"{len(reported)} jobs reported up to event {info['seq']}, {len(offenders)} differences"
-    return CheckOutcome(not offenders, described, offenders, COMPARED_QUERY)
+    described = f"Jobs reported up to event {info['seq']}: {len(reported)}. Differences: {len(violations)}."
+    return CheckOutcome(not violations, described, violations, COMPARED_QUERY)
 
 
-def _offender(job_id: str, fault: str, reported: Any, ledger: Any) -> dict[str, Any]:
+def _difference(job_id: str, fault: str, reported: Any, ledger: Any) -> dict[str, Any]:
     return {"job_id": job_id, "fault": fault, "reported": str(reported), "ledger": str(ledger)}
 
 
@@ -83,7 +83,7 @@ def _figure_faults(connection: Any) -> list[dict[str, Any]]:
     counted = {row["state"]: row["jobs"] for row in fetch_rows(connection, COUNTS_QUERY)}
     counted["accepted"] = info["accepted"]
     return [
-        _offender("", f"figure {name}", info[f"said_{name}"], counted.get(name, 0))
+        _difference("", f"figure {name}", info[f"said_{name}"], counted.get(name, 0))
         for name in ("accepted", "succeeded", "failed", "expired", "canceled")
         if info[f"said_{name}"] != counted.get(name, 0)
     ]
@@ -95,25 +95,25 @@ def _job_faults(
     for job_id, row in reported.items():
         ledger = known.get(job_id)
         if ledger is None:
-            yield _offender(job_id, "unknown_to_the_ledger", row["state"], "")
+            yield _difference(job_id, "unknown_to_the_ledger", row["state"], "")
         elif row["latest_seq"] > ledger["latest_seq"]:
-            yield _offender(job_id, "ahead_of_the_ledger", row["latest_seq"], ledger["latest_seq"])
+            yield _difference(job_id, "ahead_of_the_ledger", row["latest_seq"], ledger["latest_seq"])
         elif row["latest_seq"] == ledger["latest_seq"]:
             for name in COMPARED:
                 if row[name] != ledger[name]:
-                    yield _offender(job_id, name, row[name], ledger[name])
-    settled = as_of - dt.timedelta(seconds=COMMIT_LAG_S)
+                    yield _difference(job_id, name, row[name], ledger[name])
+    committed = as_of - dt.timedelta(seconds=COMMIT_LAG_S)
     for job_id in known.keys() - reported.keys():
-        if known[job_id]["submitted_at"] <= settled:
-            yield _offender(job_id, "missing_in_the_report", "", known[job_id]["state"])
+        if known[job_id]["submitted_at"] <= committed:
+            yield _difference(job_id, "missing_in_the_report", "", known[job_id]["state"])
 
 
 def release_gate(accountant: Accountant) -> CheckOutcome:
-    """Judge the gate on the ledger as it stands now; the offenders are what nobody answers for."""
+    """Evaluate the gate on the ledger as it is now; violations are findings without an owner in time."""
     with accountant.ledger.reading() as tx:
         facts = read_facts(tx, limits=accountant.limits)
-    verdict = judge(facts)
-    offenders = [
+    verdict = evaluate_gate(facts)
+    violations = [
         {
             "job_id": line.job_id or "",
             "finding": line.finding,
@@ -125,16 +125,17 @@ def release_gate(accountant: Accountant) -> CheckOutcome:
         if not (line.owned or line.answered)
     ]
     for finding, ids in (("orphan_terminal", verdict.orphan), ("overlapping", verdict.overlapping)):
-        offenders += [
+        violations += [
             {"job_id": job_id, "finding": finding, "investigation_id": "", "owner": "", "deadline_at": ""}
             for job_id in ids
         ]
     passed = verdict.gate is Gate.PASS
     described = (
-        f"state {verdict.state.value}, gate {verdict.gate.value}: {len(facts.sets.accepted)} jobs accepted, "
-        f"{len(facts.unresolved)} unresolved, {len(verdict.unowned)} questions unowned"
+        f"State: {verdict.state.value}. Gate: {verdict.gate.value}."
+        f" Jobs accepted: {len(facts.sets.accepted)}, unresolved: {len(facts.unresolved)}."
+        f" Findings without an owner in time: {len(verdict.unowned)}."
     )
-    return CheckOutcome(passed, described, () if passed else tuple(offenders), FINDINGS_QUERY)
+    return CheckOutcome(passed, described, () if passed else tuple(violations), FINDINGS_QUERY)
 
 
 _DEFINITIONS = (

@@ -31,8 +31,8 @@ from receipt_pipeline.ledger.rows import TenantScope, read_scope
 from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import events
 
-# Which question answers for which finding; a job without a terminal record may be in any question.
-QUESTION_OF_FINDING: Mapping[str, frozenset[InvestigationKind]] = {
+# Which investigation answers for which finding; a job without a terminal record may be in any of them.
+INVESTIGATION_OF_FINDING: Mapping[str, frozenset[InvestigationKind]] = {
     "missing_terminal": frozenset(InvestigationKind),
     "unresolved_items": frozenset({InvestigationKind.UNRESOLVED_ITEMS}),
     "success_without_object": frozenset({InvestigationKind.MISSING_OBJECT}),
@@ -43,13 +43,13 @@ QUESTION_OF_FINDING: Mapping[str, frozenset[InvestigationKind]] = {
     "effect_gaps": frozenset({InvestigationKind.EFFECT_GAP, InvestigationKind.UNKNOWN_EFFECT}),
     "imported_open": frozenset({InvestigationKind.IMPORTED_OPEN}),
 }
-# Settled by the fact alone; an answer is recorded, and changes nothing about them.
+# Only the fact itself resolves these; a person's decision is recorded and changes nothing about them.
 FACT_FINDINGS = frozenset(
     {"missing_terminal", "success_without_object", "object_mismatch", "effect_gaps", "unbalanced_items"}
 )
 
-# Only a change of its own rows makes a job one of these, or no more; beside gaps that time alone makes.
-SETTLED_BY_ROWS = ("effect_gaps", "effects_given_up", "unbalanced_items", "divergent")
+# Only a change of a job's own rows adds or removes these, except effect gaps that time alone makes.
+ROW_FINDINGS = ("effect_gaps", "effects_given_up", "unbalanced_items", "divergent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """When and up to which event the ledger was read; `cutoff` is when it is judged, None for now."""
+    """When and up to which event the ledger was read; it is evaluated at `cutoff`, or now."""
 
     as_of: dt.datetime
     cutoff: dt.datetime | None
@@ -91,11 +91,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class OpenFinding:
-    """One thing that must be answered for, and by whom it is.
+    """One finding that needs an owner, and who owns it.
 
     Attributes:
-        answered: a person has recorded a decision about it, so nobody needs to own it any more.
-        owned: an open question about it has an active owner inside its deadline (D13).
+        answered: a person has recorded a decision about it, so it needs no owner.
+        owned: an open investigation of it has an active owner inside its deadline.
     """
 
     finding: str
@@ -114,11 +114,11 @@ class OpenFinding:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an account that was made before settles.
+    """What an earlier account already says.
 
     Attributes:
         changed: shows only the jobs that changed since, with all their rows.
-        found: by finding of those that a job's own rows settle, the ids of other jobs in it.
+        found: by row finding, the ids of the other jobs.
     """
 
     changed: LedgerTransaction
@@ -127,7 +127,7 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the account is judged on; lists of ids are sorted.
+    """What the account is evaluated on; lists of ids are sorted.
 
     Attributes:
         scope: whose account it is.
@@ -135,7 +135,7 @@ class Facts:
             sets hold where jobs in order were only counted.
         others: how many jobs were only counted.
         listed: ids by finding, as the report document names them.
-        open_findings: one line per finding and job, and per open question that nobody owns in time.
+        open_findings: one line per finding and job, and per open investigation without an owner in time.
     """
 
     scope: TenantScope
@@ -146,12 +146,12 @@ class Facts:
     unresolved: tuple[str, ...]
     unresolved_items: int
     listed: Mapping[str, list[str]]
-    questions: list[dict[str, Any]]
+    investigations: list[dict[str, Any]]
     open_findings: tuple[OpenFinding, ...]
 
     @property
     def unowned(self) -> list[str]:
-        """Return the names of what nobody answers for in time."""
+        """Return the names of the findings without an active owner in time."""
         return [line.label for line in self.open_findings if not (line.owned or line.answered)]
 
 
@@ -165,12 +165,12 @@ def read_facts(
 ) -> Facts:
     """Read the account's facts as of now, or as of a cutoff, in the caller's one snapshot.
 
-    Over a copy of the ledger the jobs of which there is nothing to say are only counted.
+    Over a copy of the ledger, jobs without any finding are only counted.
 
     Args:
         tenant: whose account it is; None for the account of the whole ledger, as a copy always is.
-        earlier: what an account that was made before settles; only of the jobs that changed since is
-            asked what a job's own rows settle. None to ask of all.
+        earlier: an earlier account; row findings are then searched among the jobs that changed since.
+            None to search all jobs.
     """
     assert tenant is None or not isinstance(tx, CopiedLedger)
     scope = read_scope(tx, tenant)
@@ -180,15 +180,15 @@ def read_facts(
     unanswered = {
         job_id: count for job_id, count in _unanswered_items(tx, found).items() if scope.shows_job(job_id)
     }
-    listed, standing = _listed(tx, scope, earlier, Bounds(limits))
+    listed, open_gaps = _listed(tx, scope, earlier, Bounds(limits))
     listed["imported_open"] = undecided_legacy_jobs(tx, tenant)
-    asked = select(investigations).order_by(investigations.c.opened_at, investigations.c.investigation_id)
-    questions = tx.rows(asked if tenant is None else asked.where(investigations.c.tenant.in_((tenant, ""))))
+    query = select(investigations).order_by(investigations.c.opened_at, investigations.c.investigation_id)
+    opened = tx.rows(query if tenant is None else query.where(investigations.c.tenant.in_((tenant, ""))))
     findings = listed | {"missing_terminal": list(unresolved), "unresolved_items": sorted(unanswered)}
     del findings["object_without_success"]
-    # Only what was given up for good is settled by a decision; a gap beside it stands all the same.
-    findings["effects_given_up"] = sorted(set(listed["effect_gaps"]) - standing)
-    findings["effect_gaps"] = sorted(set(listed["effect_gaps"]) & standing)
+    # A decision closes only what was abandoned for good; any other gap of the job remains.
+    findings["effects_given_up"] = sorted(set(listed["effect_gaps"]) - open_gaps)
+    findings["effect_gaps"] = sorted(set(listed["effect_gaps"]) & open_gaps)
     sets = _sets_of(found, scope)
     return Facts(
         scope=scope,
@@ -199,29 +199,29 @@ def read_facts(
         unresolved=unresolved,
         unresolved_items=sum(unanswered.values()),
         listed=listed,
-        questions=questions,
-        open_findings=_open_findings(findings, questions, now=snapshot.as_of, limits=limits),
+        investigations=opened,
+        open_findings=_open_findings(findings, opened, now=snapshot.as_of, limits=limits),
     )
 
 
 def _listed(
     tx: LedgerTransaction, scope: TenantScope, earlier: Earlier | None, bounds: Bounds
 ) -> tuple[dict[str, list[str]], set[str]]:
-    """Return the sorted ids of each finding, and which jobs have a gap that was not given up for good."""
-    settled, before = _settled_by_its_rows(tx, earlier, bounds)
+    """Return the sorted ids of each finding, and which jobs have a gap that was not abandoned for good."""
+    changed, before = _search_changed_jobs(tx, earlier, bounds)
     gaps = (
-        find(settled, EFFECTS_HAVE_NO_GAPS, bounds).rows + before["effect_gaps"] + before["effects_given_up"]
+        find(changed, EFFECTS_HAVE_NO_GAPS, bounds).rows + before["effect_gaps"] + before["effects_given_up"]
     )
     gone, altered = gone_and_altered(tx)
     listed = {
         "effect_gaps": _ids(gaps),
-        "unbalanced_items": _ids(find(settled, ITEMS_BALANCE, bounds).rows + before["unbalanced_items"]),
+        "unbalanced_items": _ids(find(changed, ITEMS_BALANCE, bounds).rows + before["unbalanced_items"]),
         "success_without_object": _ids(gone),
         "object_without_success": _ids(find(tx, NO_OBJECT_WITHOUT_SUCCESS, bounds).rows, "object_key"),
         "object_mismatch": _ids(altered),
         "divergent": _ids(
             find(tx, NO_OPEN_QUARANTINE, bounds).rows
-            + find(settled, DIVERGENCE_IS_HELD, bounds).rows
+            + find(changed, DIVERGENCE_IS_HELD, bounds).rows
             + before["divergent"]
         ),
     }
@@ -231,23 +231,23 @@ def _listed(
     return listed, {str(row["job_id"]) for row in gaps if row["fault"] != GIVEN_UP}
 
 
-def _settled_by_its_rows(
+def _search_changed_jobs(
     tx: LedgerTransaction, earlier: Earlier | None, bounds: Bounds
 ) -> tuple[LedgerTransaction, dict[str, Rows]]:
-    """Return whom to ask what a job's own rows settle, and by finding what stands without being asked.
+    """Return where to search row findings, and those that are known without a search.
 
-    Gaps of effects that an earlier account found stand, and those that time made since are asked of all.
+    Effect gaps that an earlier account found remain; those that time alone made are searched in all jobs.
     """
     if earlier is None:
-        return tx, {finding: [] for finding in SETTLED_BY_ROWS}
-    stands = {
+        return tx, {finding: [] for finding in ROW_FINDINGS}
+    known = {
         finding: [{"job_id": job_id, "fault": finding} for job_id in ids]
         for finding, ids in earlier.found.items()
     }
-    stands["effect_gaps"] += tx.rows(overdue_effects(tx, bounds))
-    for row in stands["effects_given_up"]:
+    known["effect_gaps"] += tx.rows(overdue_effects(tx, bounds))
+    for row in known["effects_given_up"]:
         row["fault"] = GIVEN_UP
-    return earlier.changed, stands
+    return earlier.changed, known
 
 
 def _balance(tx: LedgerTransaction, limits: Limits, cutoff: dt.datetime | None) -> AccountSets:
@@ -299,14 +299,14 @@ def _unanswered_items(tx: LedgerTransaction, found: AccountSets) -> dict[str, in
 
 def _open_findings(
     findings: Mapping[str, list[str]],
-    questions: list[dict[str, Any]],
+    opened: list[dict[str, Any]],
     *,
     now: dt.datetime,
     limits: Limits,
 ) -> tuple[OpenFinding, ...]:
-    """Join each finding with the newest question about it, then add the open questions nobody owns."""
+    """Join each finding with its newest investigation, then add open ones without an owner in time."""
     by_job: dict[str | None, list[dict[str, Any]]] = {}
-    for row in questions:
+    for row in opened:
         by_job.setdefault(row["job_id"], []).append(row)
 
     def owned(row: Mapping[str, Any]) -> bool:
@@ -315,20 +315,21 @@ def _open_findings(
     lines = []
     for finding, ids in sorted(findings.items()):
         for job_id in ids:
-            asked = [row for row in by_job.get(job_id, ()) if row["kind"] in QUESTION_OF_FINDING[finding]]
-            lines.append(_line(finding, job_id, asked, owned))
-    overdue = [row for row in questions if row["state"] == OPEN and not owned(row)]
+            kinds = INVESTIGATION_OF_FINDING[finding]
+            about = [row for row in by_job.get(job_id, ()) if row["kind"] in kinds]
+            lines.append(_line(finding, job_id, about, owned))
+    overdue = [row for row in opened if row["state"] == OPEN and not owned(row)]
     lines += [_line("unowned_question", row["job_id"], [row], owned) for row in overdue]
     return tuple(lines)
 
 
-def _line(finding: str, job_id: str | None, asked: list[dict[str, Any]], owned: Owned) -> OpenFinding:
-    waiting = [row for row in asked if row["state"] == OPEN]
-    if not asked:
+def _line(finding: str, job_id: str | None, about: list[dict[str, Any]], owned: Owned) -> OpenFinding:
+    waiting = [row for row in about if row["state"] == OPEN]
+    if not about:
         return OpenFinding(finding, job_id, None, None, None, owned=False, answered=False)
-    latest = (sorted(waiting, key=owned) or asked)[-1]
-    # What reconciliation closed because the fault was gone is no answer once the fault is back, and a
-    # person's word is none while the fact itself stands.
+    latest = (sorted(waiting, key=owned) or about)[-1]
+    # An investigation that reconciliation closed is no answer once the fault is back, and a person's
+    # decision is none while the fact itself remains.
     by_person = latest["state"] == RESOLVED and latest["resolved_by"] != RECONCILER
     return OpenFinding(
         finding,

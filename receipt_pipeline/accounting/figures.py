@@ -11,16 +11,16 @@ from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 from receipt_pipeline.accounting.query import fetch_rows, reading_report
 from receipt_pipeline.core.attempts import AttemptOutcome
 
-# A row leads to its job: the run in the web UI, and the command that shows it in full.
-_WAY = "job_id, state, terminal_class, run_path, status_command"
+# Columns that lead from a row to its job: the run in the web UI, and the command that shows it in full.
+_LINK = "job_id, state, terminal_class, run_path, status_command"
 
 
 def _jobs(condition: str) -> str:
-    return f"SELECT {_WAY} FROM job_links WHERE {condition} ORDER BY job_id"
+    return f"SELECT {_LINK} FROM job_links WHERE {condition} ORDER BY job_id"
 
 
 def _ended(*states: str) -> str:
-    """Find what row or journal says has ended so; a sound ledger says it in both."""
+    """Find jobs that ended so by their row or by their events; a sound ledger says it in both."""
     listed = ", ".join(f"'{state}'" for state in states)
     return (
         "SELECT t.job_id, r.state, r.terminal_class, r.run_path,"
@@ -84,7 +84,7 @@ _ORPHANS = (
     " WHERE e.kind = 'terminal' AND e.job_id NOT IN (SELECT job_id FROM jobs) ORDER BY e.job_id"
 )
 _OVERLAPPING = (
-    "SELECT e.job_id, list(DISTINCT e.data ->> '$.state') AS told, any_value(j.state) AS state,"
+    "SELECT e.job_id, list(DISTINCT e.data ->> '$.state') AS states, any_value(j.state) AS state,"
     " 'receipts status ' || e.job_id AS status_command"
     " FROM events e JOIN jobs j USING (job_id) WHERE e.kind = 'terminal' GROUP BY e.job_id"
     " HAVING count(DISTINCT e.data ->> '$.state') > 1"
@@ -165,8 +165,8 @@ FIGURES: Mapping[str, str] = {
     ),
 }
 
-# What the readings of the ledger count, each by its place and name: plain questions to its tables.
-READINGS: Mapping[str, str] = {
+# What the observed assets count, by asset and name: plain queries of the report's tables.
+COUNTS: Mapping[str, str] = {
     "submissions": "SELECT submission_id, state FROM submissions WHERE state = '{}' ORDER BY submission_id",
     "job_ledger": "SELECT job_id, state FROM jobs WHERE state = '{}' ORDER BY job_id",
     "result_objects": "SELECT job_id, object_key, outcome FROM output_checks WHERE outcome = '{}'",
@@ -179,11 +179,9 @@ READ_FROM_LEDGER: Mapping[str, str] = {
 }
 
 
-def reading_queries(reading: str, names: Iterable[str]) -> dict[str, str]:
-    """Return per figure of one reading the query that finds what it counts."""
-    return {
-        name: READ_FROM_LEDGER.get(f"{reading}.{name}") or READINGS[reading].format(name) for name in names
-    }
+def count_queries(asset: str, names: Iterable[str]) -> dict[str, str]:
+    """Return per count of one observed asset the query that finds what it counts."""
+    return {name: READ_FROM_LEDGER.get(f"{asset}.{name}") or COUNTS[asset].format(name) for name in names}
 
 
 def counted(document: Mapping[str, Any], name: str) -> int | None:
@@ -217,13 +215,16 @@ def write_metrics(published: Path, document: Mapping[str, Any], path: Path) -> N
     with reading_report(published) as connection:
         _count(registry, "receipts_jobs", "Jobs by state and class", fetch_rows(connection, _JOBS))
         _count(registry, "receipts_items", "Accepted items by class", fetch_rows(connection, _ITEMS))
-        _count(registry, "receipts_alerts", "Alerts that stand", fetch_rows(connection, _ALERTS))
+        _count(registry, "receipts_alerts", "Active alerts", fetch_rows(connection, _ALERTS))
         (queue,) = fetch_rows(connection, _QUEUE)
         truth = fetch_rows(connection, _TRUTH)
     plain = {
         "receipts_queue_oldest_seconds": ("Age of the oldest job without a claim", queue["age_s"]),
         "receipts_queue_items": ("Items of jobs without a claim", queue["items"]),
-        "receipts_unresolved_jobs": ("Jobs that need an answer", document["unresolved"]),
+        "receipts_unresolved_jobs": (
+            "Jobs past their deadline without an end",
+            document["unresolved"],
+        ),
         "receipts_open_investigations": (
             "Open investigations",
             sum(row["state"] == "open" for row in document["investigations"]),
@@ -239,7 +240,7 @@ def write_metrics(published: Path, document: Mapping[str, Any], path: Path) -> N
 
 
 def _count(registry: CollectorRegistry, name: str, meaning: str, rows: list[dict[str, Any]]) -> None:
-    """Write a gauge of the last column, labelled by the others."""
+    """Write a gauge of the last column, labeled by the others."""
     figure = name.removeprefix("receipts_")
     labels = {"jobs": ["state", "class"], "items": ["item_class"], "alerts": ["kind"]}[figure]
     gauge = Gauge(name, meaning, labels, registry=registry)
@@ -250,7 +251,7 @@ def _count(registry: CollectorRegistry, name: str, meaning: str, rows: list[dict
 def _truth(registry: CollectorRegistry, rows: list[dict[str, Any]]) -> None:
     spans = Gauge(
         "receipts_time_to_truth_seconds",
-        "Seconds from submission to reconciled truth",
+        "Seconds from submission until all effects are committed",
         ["terminal_class", "quantile"],
         registry=registry,
     )

@@ -367,7 +367,7 @@ def publishing(report_root: Path) -> Iterator[None]:
 
 @contextmanager
 def storage_faults() -> Iterator[None]:
-    """Raise ReportFault STORAGE.FULL.v1 for a full disk, whoever noticed it; let the rest pass."""
+    """Raise ReportFault STORAGE.FULL.v1 for a full disk, whichever library noticed it; let the rest pass."""
     try:
         yield
     except (OSError, duckdb.Error) as error:
@@ -377,5 +377,5 @@ def storage_faults() -> Iterator[None]:
 
 
 def is_full(error: Exception) -> bool:
-    """Check whether an error says that the disk is full, whoever noticed it."""
+    """Check whether an error says that the disk is full, whichever library noticed it."""
     return is_out_of_space(error) or "No space left" in str(error)

@@ -24,7 +24,7 @@ def run_query(accountant: Accountant, sql: str, *, tenant: str | None = None) ->
         tenant: whose rows the query may see; None for all.
     Raises:
         ReportFault: REPORT.UNREADABLE.v1 when there is no report that opens.
-        InputRefused: REPORT.SQL.v1 with DuckDB's words when it refuses the query.
+        InputRefused: REPORT.SQL.v1 with DuckDB's message when it refuses the query.
         NotFound: REPORT.NONE.v1 when none was published yet.
     """
     _must_exist(accountant)
@@ -33,7 +33,7 @@ def run_query(accountant: Accountant, sql: str, *, tenant: str | None = None) ->
         seen = own_part(connection, tenant) if shared and tenant is not None else connection
         try:
             return fetch_rows(seen, sql)
-        except ReportFault as fault:  # Somebody's own query is input, not a fault of the report.
+        except ReportFault as fault:  # A query from outside is input, not a fault of the report.
             raise InputRefused(fault.reason, **fault.facts) from fault
         finally:
             if seen is not connection:
@@ -97,11 +97,11 @@ def reading_report(published: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def open_published(published: Path) -> duckdb.DuckDBPyConnection:
-    """Open the file under a name of this reader's own.
+    """Open the file under a name that only this reader uses.
 
-    So a log that somebody left beside the published name is not replayed, and a file that this
-    process opened earlier is not taken for the new one. Whoever holds the file for writing locks it
-    itself; then a copy is read, which shows what was published.
+    So a log that was left next to the published name is not replayed, and a file that this process
+    opened earlier is not mistaken for the new one. A session that writes to the file locks it; then a
+    copy is read, which shows what was published.
     """
     own = published.with_name(f".open-{os.getpid()}-{os.urandom(6).hex()}.duckdb")
     try:
@@ -124,7 +124,7 @@ OF_NOBODY = frozenset({"releases", "aliases", "active_principals", "report_info"
 
 
 def holds_others(report: duckdb.DuckDBPyConnection, tenant: str) -> bool:
-    """Tell whether the published report holds jobs of another tenant."""
+    """Check whether the published report holds jobs of another tenant."""
     ids = " UNION ALL ".join(f"SELECT job_id FROM {table} WHERE tenant <> ?" for table in WITH_TENANT)
     return report.execute(f"{ids} LIMIT 1", [tenant] * len(WITH_TENANT)).fetchone() is not None
 
@@ -151,17 +151,17 @@ def own_part(report: duckdb.DuckDBPyConnection, tenant: str) -> duckdb.DuckDBPyC
 
 
 def _read(table: str) -> str:
-    """Return how a table is read: of the report as a whole only when it was made, never its verdict."""
+    """Return how a table is read: of the whole report only when it was made, never its verdict."""
     if table == "report_info":
         return "SELECT * REPLACE (NULL AS state, NULL AS gate, NULL AS document) FROM report_info"
     return f'SELECT * FROM "{table}"'
 
 
 def _create_views(part: duckdb.DuckDBPyConnection, definitions: list[str]) -> None:
-    """Create views that stand on one another; the catalogue does not list them in that order."""
+    """Create views that use one another; the catalog does not list them in that order."""
     while definitions:
         waiting = [definition for definition in definitions if not _created(part, definition)]
-        assert len(waiting) < len(definitions), "a view stands on something that is not in the report"
+        assert len(waiting) < len(definitions), "a view uses something that is not in the report"
         definitions = waiting
 
 

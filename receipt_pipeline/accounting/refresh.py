@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from iso4217 import Currency
 
 from receipt_pipeline.accounting.arrow import LedgerBatches
-from receipt_pipeline.accounting.facts import SETTLED_BY_ROWS, Earlier, Facts, read_facts
+from receipt_pipeline.accounting.facts import ROW_FINDINGS, Earlier, Facts, read_facts
 from receipt_pipeline.accounting.report import build_document
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.money import minor_digits
@@ -41,6 +41,10 @@ READABLE_FROM = "v1.2.0"
 MONEY = "DECIMAL(24, 3)"
 # Names of databases in memory that are attached to the report while it is written.
 CHANGES, ASKED = "changes", "asked"
+
+
+# Where the columns of a view or table come from; those of the others are of the first table that has them.
+_COLUMNS_FROM = {"unresolved_investigations": "investigations", "account_findings": "investigations"}
 
 
 class Replaces(StrEnum):
@@ -265,18 +269,19 @@ class ReportWriter:
                 connection.execute("COMMIT")
             now, removed = self.moment.now, self.moment.removed
             with ExitStack() as asking:
-                tx = asking.enter_context(asking_report(connection, now=now, removed=removed))
+                tx = asking.enter_context(report_as_ledger(connection, now=now, removed=removed))
                 earlier = None
                 # Where the clock was put back, what was overdue then may not be so now.
                 if self.base is not None and self.base.as_of <= self.moment.now:
-                    changed = asking.enter_context(asking_report(connection, now=now, database=CHANGES))
+                    changed = asking.enter_context(report_as_ledger(connection, now=now, database=CHANGES))
                     earlier = Earlier(changed, _found_before(connection))
                 facts = read_facts(tx, limits=self.limits, cutoff=cutoff, earlier=earlier)
-                document = build_document(tx, facts, standing_alerts=self.moment.alerts)
+                document = build_document(tx, facts, active_alerts=self.moment.alerts)
             connection.execute("BEGIN")
             if self.base is None:
-                for name in ("account.sql", "views.sql", "comments.sql"):
+                for name in ("account.sql", "views.sql"):
                     connection.execute(sql_text(name))
+                _comment(connection)
             self._load_account(connection, facts, document)
             connection.execute("COMMIT")
             connection.execute("CHECKPOINT")
@@ -367,7 +372,7 @@ def _replaced(table: ReportTable, fresh: str) -> str:
 
 def _found_before(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
     """Return what the base found of jobs that did not change since: nothing but a change takes it back."""
-    found: dict[str, list[str]] = {finding: [] for finding in SETTLED_BY_ROWS}
+    found: dict[str, list[str]] = {finding: [] for finding in ROW_FINDINGS}
     query = f"FROM account_findings ANTI JOIN {CHANGES}.main.changed_jobs USING (job_id)"
     for finding, job_id in connection.execute(f"SELECT finding, job_id {query}").fetchall():
         if finding in found:
@@ -375,21 +380,42 @@ def _found_before(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]
     return found
 
 
+def _comment(connection: duckdb.DuckDBPyConnection) -> None:
+    """Say what each table, view and column means, as the schema of the ledger and `comments.sql` do."""
+    texts: dict[str, str] = {}
+    for table in TABLES:
+        connection.execute(f"COMMENT ON TABLE {table.name} IS {_quoted(table.source.comment)}")
+        for column in table.source.columns:
+            texts[f"{table.name}.{_name(column)}"] = str(column.comment)
+            texts.setdefault(_name(column), str(column.comment))
+    connection.execute(sql_text("comments.sql"))
+    silent = "FROM duckdb_columns() WHERE NOT internal AND comment IS NULL ORDER BY ALL"
+    query = f"SELECT table_name, column_name {silent}"
+    for relation, column_name in connection.execute(query).fetchall():
+        origin = _COLUMNS_FROM.get(relation, relation)
+        text = texts.get(f"{origin}.{column_name}") or texts[column_name]
+        connection.execute(f'COMMENT ON COLUMN {relation}."{column_name}" IS {_quoted(text)}')
+
+
+def _quoted(text: str | None) -> str:
+    return "'" + str(text).replace("'", "''") + "'"
+
+
 @contextmanager
-def asking_report(
+def report_as_ledger(
     report: duckdb.DuckDBPyConnection,
     *,
     now: dt.datetime,
     removed: Sequence[str] = (),
     database: str = "",
 ) -> Iterator[CopiedLedger]:
-    """Let the tables of a report be asked as the ledger from which they were made.
+    """Query the tables of a report under the names of the ledger from which they were made.
 
     Columns that are not in the report are there and empty. What changes without an event is given: the
     moment, and the tombstones of results whose removal is not recorded yet.
 
     Args:
-        database: the changes alone, of which only the rows of jobs can be asked; the report by default.
+        database: the changes alone, with only the rows of jobs; the report by default.
     """
     connection = report.cursor()
     asked = f"{ASKED}{database}"

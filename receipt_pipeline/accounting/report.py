@@ -31,33 +31,33 @@ IDS_BATCH_MAX = 10_000
 def report_document(
     accountant: Accountant, *, cutoff: dt.datetime | None = None, tenant: str | None = None
 ) -> dict[str, Any]:
-    """Return the report document as the ledger stands now, judged now or at a cutoff.
+    """Return the report document as the ledger stands now, evaluated now or at a cutoff.
 
     Args:
         tenant: whose account it is; None for the account of the whole ledger.
     """
     with accountant.ledger.reading() as tx:
         facts = read_facts(tx, limits=accountant.limits, cutoff=cutoff, tenant=tenant)
-        return build_document(tx, facts, standing_alerts=open_alerts(tx))
+        return build_document(tx, facts, active_alerts=open_alerts(tx))
 
 
-def judge(facts: Facts) -> Account:
-    """Balance the sets and judge the gate."""
+def evaluate_gate(facts: Facts) -> Account:
+    """Balance the sets and evaluate the gate."""
     findings = {name: ids for name, ids in facts.listed.items() if name != "object_without_success"}
-    asking = [line.label for line in facts.open_findings if line.finding == "unresolved_items"]
+    unresolved = [line.label for line in facts.open_findings if line.finding == "unresolved_items"]
     return account(
         facts.sets,
-        findings=findings | {"unresolved_items": asking},
+        findings=findings | {"unresolved_items": unresolved},
         unowned=facts.unowned,
         others=facts.others,
     )
 
 
 def build_document(
-    tx: LedgerTransaction, facts: Facts, *, standing_alerts: Sequence[Mapping[str, Any]]
+    tx: LedgerTransaction, facts: Facts, *, active_alerts: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return the report document of one snapshot; times as ISO text, durations in seconds."""
-    verdict = judge(facts)
+    verdict = evaluate_gate(facts)
     return {
         "accepted": facts.counts["accepted"],
         "in_flight": facts.counts["in_flight"],
@@ -84,8 +84,8 @@ def build_document(
         "time_to_completion_s": _completion(tx, facts),
         "imported": _imported(tx, facts),
         "imported_open": facts.listed["imported_open"],
-        "investigations": [_question(row) for row in facts.questions],
-        "alerts": [_alert(row) for row in standing_alerts],
+        "investigations": [_investigation(row) for row in facts.investigations],
+        "alerts": [_alert(row) for row in active_alerts],
         "state": verdict.state.value,
         "gate": verdict.gate.value,
         "unowned": list(verdict.unowned),
@@ -114,19 +114,19 @@ def _imported(tx: LedgerTransaction, facts: Facts) -> dict[str, Any]:
 
 
 def _alert(row: Mapping[str, Any]) -> dict[str, Any]:
-    told = MEANINGS[AlertKind(row["kind"])]
+    alert = MEANINGS[AlertKind(row["kind"])]
     return {
         "id": row["alert_id"],
         "kind": row["kind"],
         "subject": row["subject"],
         "job_id": row["job_id"],
-        "meaning": told.meaning,
-        "next_step": told.next_step,
+        "meaning": alert.meaning,
+        "next_step": alert.next_step,
         "raised_at": row["raised_at"].isoformat(),
     }
 
 
-def _question(row: dict[str, Any]) -> dict[str, Any]:
+def _investigation(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": row["investigation_id"],
         "job_id": row["job_id"],
@@ -138,7 +138,7 @@ def _question(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _verified(tx: LedgerTransaction, facts: Facts) -> int:
-    """Count successes whose object was read back, and against which nothing was found since (D6)."""
+    """Count successes whose object was read back, and against which nothing was found since."""
     published = exists(
         select(effects.c.effect_id)
         .where(effects.c.idempotency_key == jobs.c.result_key)
@@ -180,7 +180,7 @@ def _of_accepted(facts: Facts) -> ColumnElement[bool]:
 
 
 def _retried(tx: LedgerTransaction, facts: Facts) -> int:
-    """Count jobs that were tried again after an attempt failed or was lost; yields are no retries."""
+    """Count jobs with another attempt after one failed or was lost; a yield is no retry."""
     later = attempts.alias("later")
     again = and_(later.c.job_id == attempts.c.job_id, later.c.lease_epoch > attempts.c.lease_epoch)
     query = (
@@ -254,5 +254,5 @@ def _completion(tx: LedgerTransaction, facts: Facts) -> dict[str, float | None]:
 
 
 def rank(values: int, percent: int) -> int:
-    """Return which of so many ascending values is the percentile, counted from 1 (nearest rank)."""
+    """Return the place of a percentile among ascending values, counted from 1 (nearest rank)."""
     return max(1, -(-percent * values // 100))

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import sqlalchemy as sa
 
-from receipt_pipeline.accounting.figures import reading_queries
+from receipt_pipeline.accounting.figures import count_queries
 from receipt_pipeline.app import analyst, maintenance
 from receipt_pipeline.core.errors import InputRefused, PipelineError
 from receipt_pipeline.defs.checks import check_metadata
@@ -86,7 +86,7 @@ def sources(context: dg.AssetExecutionContext, app: AppResource) -> Iterator[dg.
         if name == "result_objects":
             faulty = maintenance.jobs_with_faulty_results(opened)
             metadata["faulty_results"] = job_links(faulty, maintenance.last_runs(opened, faulty))
-        metadata["queries"] = query_list(reading_queries(name, found))
+        metadata["queries"] = query_list(count_queries(name, found))
         yield dg.ObserveResult(asset_key=key, metadata=metadata)
 
 

@@ -68,7 +68,7 @@ def test_what_is_open_comes_first_with_its_job_and_what_may_be_done(opened: Open
     opened.clock.advance(opened.app.settings.alert_thresholds().queue_age_s + 1)
     maintenance.review_alerts(opened.app)
     text, links = page_of(opened.app)
-    assert text.index("Open investigations") < text.index("Alerts that stand") < text.index("Newest jobs")
+    assert text.index("Open investigations") < text.index("Active alerts") < text.index("Newest jobs")
     assert "queue age" in text
     (evidence,) = [query for query in links.queries if job_id in query]
     assert [row["kind"] for row in analyst.query_report(opened.app, opened.principal, evidence)] == [

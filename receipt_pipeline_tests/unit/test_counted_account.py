@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from benchmarks import sets_peer
-from receipt_pipeline.accounting.refresh import TABLES, asking_report
+from receipt_pipeline.accounting.refresh import TABLES, report_as_ledger
 from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.invariants import account as counted_account
@@ -57,7 +57,7 @@ def both(copied: duckdb.DuckDBPyConnection, *, early: bool) -> tuple[AccountSets
     """Return the account that counts and the one that joins; early, as of a moment amid the jobs."""
     [(amid,)] = copied.execute("SELECT median(submitted_at) FROM jobs").fetchall()
     limits, cutoff = Limits(), amid if early else None
-    with asking_report(copied, now=sets_peer.NOW) as tx:
+    with report_as_ledger(copied, now=sets_peer.NOW) as tx:
         return counted_account_sets(tx, limits=limits, cutoff=cutoff), account_sets(
             tx, limits=limits, cutoff=cutoff
         )

@@ -195,10 +195,13 @@ def test_a_state_check_looks_at_the_same_few_fields_whatever_the_size_of_the_job
     ("document", "said"),
     [
         ({"gate": "pass", "state": "accounted", "accepted": 1, "unowned": []}, []),
-        ({"gate": "fail", "state": "investigate", "accepted": 0, "unowned": []}, ["no job was accepted"]),
-        ({"gate": "fail", "state": "empty", "accepted": 0, "unowned": []}, ["no job was accepted"]),
-        ({"gate": "fail", "state": "invalid", "accepted": 2, "unowned": []}, ["the books contradict"]),
-        ({"gate": "fail", "state": "investigate", "accepted": 2, "unowned": ["a", "b"]}, ["nobody answers"]),
+        ({"gate": "fail", "state": "investigate", "accepted": 0, "unowned": []}, ["No job was accepted"]),
+        ({"gate": "fail", "state": "empty", "accepted": 0, "unowned": []}, ["No job was accepted"]),
+        ({"gate": "fail", "state": "invalid", "accepted": 2, "unowned": []}, ["The records contradict"]),
+        (
+            {"gate": "fail", "state": "investigate", "accepted": 2, "unowned": ["a", "b"]},
+            ["2 open findings have no owner"],
+        ),
     ],
 )
 def test_a_gate_that_fails_always_says_why(document: dict[str, Any], said: list[str]) -> None:

@@ -1,4 +1,4 @@
--- The account of one moment; its rows are put in anew with every publication.
+-- The account of one moment; its rows are replaced with every publication.
 
 CREATE TABLE report_info (
     seq BIGINT, as_of TIMESTAMPTZ, cutoff TIMESTAMPTZ, time_zone VARCHAR, state VARCHAR, gate VARCHAR, document JSON,

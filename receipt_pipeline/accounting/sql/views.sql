@@ -1,6 +1,6 @@
--- Views over the tables of the report. Durations are seconds; days are days of the zone that report_info states.
+-- Views over the tables of the report. Durations are seconds; days are days of the time zone in report_info.
 
--- Where a row of any query leads: lean, so that a figure of a million jobs is opened in no time.
+-- Where each job is shown in full; narrow, so that a figure of a million jobs opens fast.
 CREATE VIEW job_links AS
 SELECT j.job_id, j.state, j.terminal_class,
        CASE WHEN w.run_id <> '' THEN '/runs/' || w.run_id END AS run_path,
@@ -23,7 +23,7 @@ WITH scope AS (
            count(*) FILTER (item_class = 'unresolved') AS unresolved,
            count(*) FILTER (decision = 'review') AS sent_to_review
     FROM items GROUP BY job_id
-), tries AS (
+), work AS (
     SELECT job_id,
            count(*) AS attempts,
            coalesce(sum(invocations), 0)::BIGINT AS model_invocations,
@@ -38,7 +38,7 @@ WITH scope AS (
            count(*) FILTER (outcome = 'failed') AS refused,
            coalesce(bool_or(late), FALSE) AS late
     FROM deliveries GROUP BY job_id
-), taken AS (
+), received AS (
     SELECT job_id,
            count(*) FILTER (outcome = 'duplicate') AS duplicates,
            count(*) FILTER (outcome = 'conflict') AS conflicts,
@@ -47,9 +47,9 @@ WITH scope AS (
 ), tasks AS (
     SELECT job_id, count(*) AS review_tasks, count(*) FILTER (state = 'open') AS open_review_tasks
     FROM review_tasks GROUP BY job_id
-), asked AS (
+), investigated AS (
     SELECT job_id, count(*) AS open_investigations FROM investigations WHERE state = 'open' GROUP BY job_id
-), held AS (
+), quarantined_jobs AS (
     SELECT DISTINCT job_id FROM quarantine WHERE state = 'open'
 )
 SELECT j.job_id, 'here' AS origin, j.tenant, j.caller, j.idempotency_key, j.fingerprint,
@@ -58,14 +58,14 @@ SELECT j.job_id, 'here' AS origin, j.tenant, j.caller, j.idempotency_key, j.fing
        j.state, j.terminal_class, j.reason_code, j.phase,
        j.items_requested, scope.classified, scope.unchanged, scope.rejected, scope.cancelled, scope.superseded,
        scope.expired, scope.unresolved, scope.sent_to_review,
-       coalesce(tries.attempts, 0) AS attempts,
+       coalesce(work.attempts, 0) AS attempts,
        j.attempts_spent,
-       coalesce(tries.first_failed_epoch < tries.last_epoch, FALSE) AS retried,
-       coalesce(tries.model_invocations, 0) AS model_invocations,
+       coalesce(work.first_failed_epoch < work.last_epoch, FALSE) AS retried,
+       coalesce(work.model_invocations, 0) AS model_invocations,
        j.result_digest, j.result_size_bytes,
        CASE WHEN j.state <> 'succeeded' THEN 'none expected'
             WHEN j.result_purged_at IS NOT NULL THEN 'purged'
-            WHEN held.job_id IS NOT NULL THEN 'quarantined'
+            WHEN quarantined_jobs.job_id IS NOT NULL THEN 'quarantined'
             ELSE coalesce(o.outcome, 'read back at commit') END AS output_check,
        o.checked_at AS output_checked_at,
        CASE WHEN j.notification = 'none' THEN 'none wanted'
@@ -77,11 +77,11 @@ SELECT j.job_id, 'here' AS origin, j.tenant, j.caller, j.idempotency_key, j.fing
        coalesce(sent.late, FALSE) AS delivered_late,
        coalesce(tasks.review_tasks, 0) AS review_tasks,
        coalesce(tasks.open_review_tasks, 0) AS open_review_tasks,
-       coalesce(taken.duplicates, 0) AS duplicate_events,
-       coalesce(taken.conflicts, 0) AS conflicting_events,
-       coalesce(taken.late_events, 0) AS late_events,
-       coalesce(asked.open_investigations, 0) AS open_investigations,
-       held.job_id IS NOT NULL AS quarantined,
+       coalesce(received.duplicates, 0) AS duplicate_events,
+       coalesce(received.conflicts, 0) AS conflicting_events,
+       coalesce(received.late_events, 0) AS late_events,
+       coalesce(investigated.open_investigations, 0) AS open_investigations,
+       quarantined_jobs.job_id IS NOT NULL AS quarantined,
        j.submitted_at, j.claimed_at, j.terminal_at, j.settled_at, j.queue_deadline, j.processing_deadline, j.cutoff_at,
        epoch_us(coalesce(j.claimed_at, j.terminal_at) - j.submitted_at) / 1e6 AS queue_s,
        epoch_us(j.terminal_at - j.claimed_at) / 1e6 AS processing_s,
@@ -89,34 +89,34 @@ SELECT j.job_id, 'here' AS origin, j.tenant, j.caller, j.idempotency_key, j.fing
        epoch_us(j.settled_at - j.submitted_at) / 1e6 AS reconciled_s,
        j.parent_job_id, j.superseded_by,
        'outbox/' || j.tenant || '/' || j.job_id || '.status.json' AS status_document,
-       CASE WHEN tries.last_run_id <> '' THEN '/runs/' || tries.last_run_id END AS run_path,
+       CASE WHEN work.last_run_id <> '' THEN '/runs/' || work.last_run_id END AS run_path,
        'receipts status ' || j.job_id AS status_command,
        'SELECT * FROM events WHERE job_id = ''' || j.job_id || ''' ORDER BY seq' AS evidence_query
 FROM jobs j
 LEFT JOIN scope ON scope.job_id = j.job_id
-LEFT JOIN tries ON tries.job_id = j.job_id
+LEFT JOIN work ON work.job_id = j.job_id
 LEFT JOIN sent ON sent.job_id = j.job_id
-LEFT JOIN taken ON taken.job_id = j.job_id
+LEFT JOIN received ON received.job_id = j.job_id
 LEFT JOIN tasks ON tasks.job_id = j.job_id
-LEFT JOIN asked ON asked.job_id = j.job_id
-LEFT JOIN held ON held.job_id = j.job_id
+LEFT JOIN investigated ON investigated.job_id = j.job_id
+LEFT JOIN quarantined_jobs ON quarantined_jobs.job_id = j.job_id
 LEFT JOIN output_checks o ON o.object_key = j.result_key
 LEFT JOIN effects n ON n.job_id = j.job_id AND n.kind = 'notification'
 UNION ALL BY NAME
--- What an older system ran: its word, told apart by origin and state. Nothing of it was verified here.
+-- Jobs of a legacy system as it reported them, distinguished by origin and state. Nothing of it was verified here.
 SELECT m.job_id, m.origin, m.tenant, m.caller, m.idempotency_key,
        'imported' AS state, m.terminal_class, m.reason_code, m.items_requested,
        0 AS attempts, FALSE AS retried, 0 AS model_invocations,
        'not verified here' AS output_check, 'sent by ' || m.origin AS notification_state,
        0 AS deliveries, 0 AS drops, 0 AS refusals, FALSE AS delivered_late,
        0 AS review_tasks, 0 AS open_review_tasks, 0 AS duplicate_events, 0 AS conflicting_events, 0 AS late_events,
-       coalesce(asked.open_investigations, 0) AS open_investigations, FALSE AS quarantined,
+       coalesce(investigated.open_investigations, 0) AS open_investigations, FALSE AS quarantined,
        m.submitted_at, m.ended_at AS terminal_at,
        epoch_us(m.ended_at - m.submitted_at) / 1e6 AS total_s,
        'receipts status ' || m.job_id AS status_command,
        'SELECT * FROM events WHERE job_id = ''' || m.job_id || ''' ORDER BY seq' AS evidence_query
 FROM imported_jobs m
-LEFT JOIN asked ON asked.job_id = m.job_id;
+LEFT JOIN investigated ON investigated.job_id = m.job_id;
 
 CREATE VIEW rollout_comparison AS
 WITH there AS (

@@ -67,21 +67,14 @@ def add_jobs(path: Path, jobs: int, first: int) -> None:
     """Add copies numbered from `first` on."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         journal = "OFF" if jobs > MANY else "WAL"
-        for pragma in (
-            f"journal_mode={journal}",
-            "synchronous=OFF",
-            "cache_size=-400000",
-            "temp_store=MEMORY",
-        ):
+        for pragma in (f"journal_mode={journal}", "synchronous=OFF", "cache_size=-400000", "temp_store=MEMORY"):
             connection.execute(f"PRAGMA {pragma}")
         connection.execute("BEGIN")
         made = dict(connection.execute("SELECT name, job_id FROM made"))
         copied = "job_id IN (SELECT job_id FROM made)"
         told = dict(connection.execute(f"SELECT job_id, count(*) FROM events WHERE {copied} GROUP BY job_id"))
         newest = connection.execute("SELECT max(seq) FROM events").fetchone()[0]
-        connection.execute(
-            "CREATE TEMP TABLE copies (k INTEGER PRIMARY KEY, source TEXT, job_id TEXT, latest INTEGER)"
-        )
+        connection.execute("CREATE TEMP TABLE copies (k INTEGER PRIMARY KEY, source TEXT, job_id TEXT, latest INTEGER)")
         plan = [(k, made[name]) for k, name in _plan(jobs, first, sorted(made))]
         latest = accumulate((told[source] for _, source in plan), initial=newest)
         next(latest)

@@ -90,11 +90,7 @@ def _served(scans: Sequence[Path], *, manifests: int) -> tuple[float, dict[str, 
                 maintenance.publish_report(services)
                 report = analyst.read_report(services, services.principal())
                 failed = sorted(maintenance.failed_checks(services))
-            return (last - first).total_seconds(), {
-                **report,
-                "checks": len(maintenance.CHECK_ASSETS),
-                "red": failed,
-            }
+            return (last - first).total_seconds(), {**report, "checks": len(maintenance.CHECK_ASSETS), "red": failed}
         finally:
             services.close()
 

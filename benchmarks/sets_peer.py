@@ -87,22 +87,14 @@ GENERATED: Mapping[str, tuple[Mapping[str, str], str]] = {
         f"{_SETTLED} AND (tries = 0 OR i % 50 = 5)",
     ),
     "effects": (
-        {
-            "effect_id": f"{_ID} || ':notification'",
-            "job_id": _ID,
-            "kind": "'notification'",
-            "state": "'committed'",
-        },
+        {"effect_id": f"{_ID} || ':notification'", "job_id": _ID, "kind": "'notification'", "state": "'committed'"},
         f"{_STATE} <> 'accepted'",
     ),
     "deliveries": (
         {"delivery_id": "'del-' || i", "job_id": _ID, "outcome": "'delivered'", "late": "FALSE"},
         f"{_STATE} <> 'accepted'",
     ),
-    "consumed": (
-        {"consumed_id": "i", "job_id": _ID, "outcome": "if(i % 100 = 7, 'duplicate', 'acted')"},
-        _SETTLED,
-    ),
+    "consumed": ({"consumed_id": "i", "job_id": _ID, "outcome": "if(i % 100 = 7, 'duplicate', 'acted')"}, _SETTLED),
     "review_tasks": (
         {"decision_id": _DIGEST, "job_id": _ID, "state": "if(i % 7 = 0, 'open', 'auto_cleared')"},
         _SETTLED,

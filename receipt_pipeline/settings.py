@@ -25,13 +25,7 @@ from pydantic import (
     ValidationError,
     create_model,
 )
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -77,10 +71,7 @@ def _limit_numbers() -> type[BaseModel]:
             if field.type in kinds:
                 names = (field.name, FORMER_LIMIT_NAMES.get(field.name, field.name))
                 rule = Field(
-                    getattr(part, field.name),
-                    ge=0,
-                    allow_inf_nan=False,
-                    validation_alias=AliasChoices(*names),
+                    getattr(part, field.name), ge=0, allow_inf_nan=False, validation_alias=AliasChoices(*names)
                 )
                 fields[field.name] = (kinds[str(field.type)], rule)
     config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -225,9 +216,7 @@ class Settings(BaseSettings):
         limits = Limits(time_zone=self.time_zone).replace(**self.limit.model_dump(exclude_unset=True))
         if self.principals is None:
             return limits
-        return dataclasses.replace(
-            limits, staffing=dataclasses.replace(limits.staffing, principals=self.principals)
-        )
+        return dataclasses.replace(limits, staffing=dataclasses.replace(limits.staffing, principals=self.principals))
 
     @property
     def shipped(self) -> Path:

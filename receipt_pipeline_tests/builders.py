@@ -37,9 +37,7 @@ RELEASE = Release(
 _numbers = itertools.count(1)
 
 
-def approve(
-    ledger: Ledger, release: Release = RELEASE, *, name: str = "2026-11", alias: str = "production"
-) -> str:
+def approve(ledger: Ledger, release: Release = RELEASE, *, name: str = "2026-11", alias: str = "production") -> str:
     """Approve a release and let the alias point at it; return its id. Repeating it changes nothing."""
     with ledger.transaction() as tx:
         release_id = approve_release(tx, release, name=name, approved_by=SETUP)
@@ -94,19 +92,12 @@ def stored(request: JobRequest) -> list[StoredItem]:
 
 
 def an_accepted_job(
-    ledger: Ledger,
-    request: JobRequest | None = None,
-    *,
-    tenant: str = TENANT,
-    caller: str = CALLER,
-    **given: Any,
+    ledger: Ledger, request: JobRequest | None = None, *, tenant: str = TENANT, caller: str = CALLER, **given: Any
 ) -> JobRow:
     """Accept a job under the approved release and return its row; `given` goes to `a_request`."""
     approve(ledger)
     request = request or a_request(**given)
-    frozen = resolve_limits(
-        request.limits, items=len(request.items), cutoff_margin_s=LIMITS.intake.cutoff_margin_s
-    )
+    frozen = resolve_limits(request.limits, items=len(request.items), cutoff_margin_s=LIMITS.intake.cutoff_margin_s)
     with ledger.transaction() as tx:
         return insert_job(
             tx, NewJob(tenant=tenant, caller=caller, request=request, limits=frozen, stored=stored(request))

@@ -41,11 +41,7 @@ NO_SHARED = "the folder ../shared is absent"
 TEST_SETTINGS = pytest.StashKey[dict[str, str]]()
 
 hypothesis.settings.register_profile(
-    "ci",
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    "ci", derandomize=True, deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("ci")
 

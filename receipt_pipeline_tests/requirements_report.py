@@ -20,12 +20,7 @@ def known_ids(text: str) -> list[str]:
 
 def carried_ids(document: dict[str, Any]) -> set[str]:
     """Return the ids with at least one passing test; a skipped or failed test carries nothing."""
-    return {
-        name
-        for test in document["tests"].values()
-        if test["outcome"] == "passed"
-        for name in test["requirements"]
-    }
+    return {name for test in document["tests"].values() if test["outcome"] == "passed" for name in test["requirements"]}
 
 
 def reusable(document: dict[str, Any], *, shared: Path) -> bool:

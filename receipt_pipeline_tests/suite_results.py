@@ -67,13 +67,7 @@ class SuiteRecorder:
     """
 
     def __init__(
-        self,
-        *,
-        results: Path | None,
-        strict: bool,
-        allowed_skips: tuple[str, ...],
-        before: TreeState,
-        shared: Path,
+        self, *, results: Path | None, strict: bool, allowed_skips: tuple[str, ...], before: TreeState, shared: Path
     ) -> None:
         self.results = results
         self.strict = strict

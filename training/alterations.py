@@ -42,9 +42,7 @@ def _of_kind(content: Content, kinds: Sequence[str]) -> list[int]:
     return [at for at, row in enumerate(content.rows) if row.kind in kinds]
 
 
-def _alter_amounts(
-    content: Content, rng: random.Random, kinds: Sequence[str], *, everywhere: bool
-) -> Content | None:
+def _alter_amounts(content: Content, rng: random.Random, kinds: Sequence[str], *, everywhere: bool) -> Content | None:
     """Change one amount in a row of these kinds, at one place or wherever the same amount is printed."""
     places = _of_kind(content, kinds)
     if not places:
@@ -115,16 +113,12 @@ def _alter_time(content: Content, rng: random.Random) -> Content | None:
 
 def _alter_number(content: Content, rng: random.Random) -> Content | None:
     """Change a digit where no sum tells of it: telephone, tax number, address, points, conditions."""
-    places = _of_kind(
-        content, ("phone", "tax_number", "registration", "address", "points", "condition", "number")
-    )
+    places = _of_kind(content, ("phone", "tax_number", "registration", "address", "points", "condition", "number"))
     if not places:
         return None
     # The last digits: a number that begins otherwise than all others would be noticed.
     return _alter_rows(
-        content,
-        [rng.choice(places)],
-        lambda text: re.sub(r"\d(?=\d?\b)", lambda _: str(rng.randrange(10)), text),
+        content, [rng.choice(places)], lambda text: re.sub(r"\d(?=\d?\b)", lambda _: str(rng.randrange(10)), text)
     )
 
 
@@ -224,9 +218,7 @@ def _one_good(content: Content, rng: random.Random, step: int) -> Content | None
     return (
         None
         if moved is None
-        else moved.with_rows(
-            [Row(row.kind, one.cells) if one.kind == "chosen" else one for one in moved.rows]
-        )
+        else moved.with_rows([Row(row.kind, one.cells) if one.kind == "chosen" else one for one in moved.rows])
     )
 
 
@@ -426,9 +418,7 @@ class Alteration:
 # The order decides what equal seeds draw.
 ALTERATIONS = (
     Alteration("total_once", "money", lambda c, r: _alter_amounts(c, r, TOTAL_KINDS, everywhere=False), 0.5),
-    Alteration(
-        "total_everywhere", "money", lambda c, r: _alter_amounts(c, r, TOTAL_KINDS, everywhere=True), 0.6
-    ),
+    Alteration("total_everywhere", "money", lambda c, r: _alter_amounts(c, r, TOTAL_KINDS, everywhere=True), 0.6),
     Alteration("item", "money", lambda c, r: _alter_amounts(c, r, ("item",), everywhere=False), 0.6),
     Alteration("item_and_total", "money", _alter_several, 0.6),
     Alteration("sum", "money", lambda c, r: _alter_amounts(c, r, SUM_KINDS, everywhere=False), 0.4),

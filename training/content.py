@@ -8,14 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from training.vocabulary import (
-    COUNTRIES,
-    GOODS,
-    SHOP_ENDINGS,
-    SHOP_NAMES,
-    STREETS,
-    Country,
-)
+from training.vocabulary import COUNTRIES, GOODS, SHOP_ENDINGS, SHOP_NAMES, STREETS, Country
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +119,7 @@ def _sale(rng: random.Random, country: Country, when: datetime) -> _Sale:
     for _ in range(min(14, 1 + int(rng.expovariate(0.28)))):
         price = max(ending, ending * (int(rng.lognormvariate(6.6, 0.9)) // ending))
         items.append((rng.choice(GOODS), rng.choices([1, 1, 1, 2, 3, 4, 6, 10], k=1)[0], price))
-    sale = _Sale(
-        country, when, items, inclusive=rng.random() < 0.65, rate=_rate_on(rng, country, when.date())
-    )
+    sale = _Sale(country, when, items, inclusive=rng.random() < 0.65, rate=_rate_on(rng, country, when.date()))
     if rng.random() < 0.12:
         sale.discount = round(sale.gross_items * rng.choice([5, 10, 20]) / 100)
     if rng.random() < 0.12:
@@ -159,17 +150,13 @@ class _Printer:
 
     def row(self, kind: str, *cells: Cell) -> Row:
         """Set a row in this shop's case."""
-        return Row(
-            kind, tuple(replace(cell, text=cell.text.upper()) if self.upper else cell for cell in cells)
-        )
+        return Row(kind, tuple(replace(cell, text=cell.text.upper()) if self.upper else cell for cell in cells))
 
     def labelled(self, kind: str, label: str, minor: int) -> Row:
         """Set a label on the left or towards the middle, and its amount at the right edge."""
         at = self.rng.choice([0.0, 0.0, 0.3])
         return self.row(
-            kind,
-            Cell(label + self.colon, at),
-            Cell(self.money(minor, marked=self.marks_totals), 1.0, right=True),
+            kind, Cell(label + self.colon, at), Cell(self.money(minor, marked=self.marks_totals), 1.0, right=True)
         )
 
     def header(self, shop: str, sale: _Sale) -> Iterator[Row]:
@@ -177,60 +164,42 @@ class _Printer:
         rng = self.rng
         yield self.row("company", Cell(shop, 0.15))
         if rng.random() < 0.7:
-            yield self.row(
-                "registration", Cell(f"({rng.randrange(100000, 1999999)}-{rng.choice('ADHKMPTVWX')})", 0.3)
-            )
-        yield self.row(
-            "address", Cell(f"NO. {rng.randrange(1, 99)}, {rng.choice(STREETS[self.country.code])}", 0.1)
-        )
+            yield self.row("registration", Cell(f"({rng.randrange(100000, 1999999)}-{rng.choice('ADHKMPTVWX')})", 0.3))
+        yield self.row("address", Cell(f"NO. {rng.randrange(1, 99)}, {rng.choice(STREETS[self.country.code])}", 0.1))
         yield self.row("address", Cell(rng.choice(self.country.towns), 0.15))
         if rng.random() < 0.7:
-            yield self.row(
-                "phone", Cell(f"TEL: {rng.randrange(10, 99):03d}-{rng.randrange(1000000, 9999999)}", 0.2)
-            )
+            yield self.row("phone", Cell(f"TEL: {rng.randrange(10, 99):03d}-{rng.randrange(1000000, 9999999)}", 0.2))
         if sale.rate and rng.random() < 0.75:
             # GST numbers were given out in steps of 4096, behind two zeros.
-            number = (
-                4096 * rng.randrange(10**4, 5 * 10**5) if self.country.code == "MY" else rng.randrange(10**11)
-            )
-            yield self.row(
-                "tax_number", Cell(f"{self.country.tax_name(sale.when.date())} NO: {number:012d}", 0.1)
-            )
+            number = 4096 * rng.randrange(10**4, 5 * 10**5) if self.country.code == "MY" else rng.randrange(10**11)
+            yield self.row("tax_number", Cell(f"{self.country.tax_name(sale.when.date())} NO: {number:012d}", 0.1))
         yield self.row("title", Cell(rng.choice(self.country.titles), 0.3))
 
     def meta(self, when: datetime) -> Iterator[Row]:
         """Print number, date, time and clerk."""
         rng = self.rng
         number = rng.choice(
-            [
-                f"{when:%Y%m%d}{rng.randrange(999):04d}",
-                f"CS-{rng.randrange(10**6):06d}",
-                f"{rng.randrange(10**5)}",
-            ]
+            [f"{when:%Y%m%d}{rng.randrange(999):04d}", f"CS-{rng.randrange(10**6):06d}", f"{rng.randrange(10**5)}"]
         )
         printed = when.strftime(self.date_format)
         time = when.strftime(rng.choice(["%H:%M", "%H:%M:%S", "%I:%M:%S %p", "%I:%M%p"]))
         rows = [
             self.row(
-                "number",
-                Cell(f"{rng.choice(['INVOICE NO', 'RECEIPT #', 'BILL', 'DOC NO.'])}{self.colon} {number}"),
+                "number", Cell(f"{rng.choice(['INVOICE NO', 'RECEIPT #', 'BILL', 'DOC NO.'])}{self.colon} {number}")
             ),
             self.row("date", *self._date_cells(printed, time)),
         ]
         if rng.random() < 0.6:
             rows.append(
                 self.row(
-                    "clerk",
-                    Cell(f"CASHIER{self.colon} {rng.choice(['LINA', 'OMAR', 'MEI', '#3', 'USER', 'TOM'])}"),
+                    "clerk", Cell(f"CASHIER{self.colon} {rng.choice(['LINA', 'OMAR', 'MEI', '#3', 'USER', 'TOM'])}")
                 )
             )
         rng.shuffle(rows)
         yield from rows
 
     def _date_cells(self, printed: str, time: str) -> tuple[Cell, ...]:
-        label = self.rng.choice(
-            ["DATE", "DATE", "DATE", "DATUM" if self.country.code == "DE" else "DATE", ""]
-        )
+        label = self.rng.choice(["DATE", "DATE", "DATE", "DATUM" if self.country.code == "DE" else "DATE", ""])
         both = f"{printed} {time}"
         style = self.rng.randrange(3)
         if not label:
@@ -245,16 +214,10 @@ class _Printer:
         """Print the goods in the shop's item style."""
         if self.item_style in ("one_row", "columns", "coded"):
             yield self.row(
-                "heading",
-                Cell("DESCRIPTION"),
-                Cell("QTY", 0.5),
-                Cell("PRICE", 0.75, True),
-                Cell("AMOUNT", 1.0, True),
+                "heading", Cell("DESCRIPTION"), Cell("QTY", 0.5), Cell("PRICE", 0.75, True), Cell("AMOUNT", 1.0, True)
             )
         for name, quantity, price in sale.items:
-            amount = Cell(
-                self.money(quantity * price) + self.country.tax_code(self.rng, sale.rate), 1.0, True
-            )
+            amount = Cell(self.money(quantity * price) + self.country.tax_code(self.rng, sale.rate), 1.0, True)
             if self.item_style == "plain" and quantity == 1:
                 yield self.row("item", Cell(name), amount)
             elif self.item_style in ("two_rows", "plain"):
@@ -266,16 +229,10 @@ class _Printer:
                 yield self.row("item", Cell(str(quantity), 0.5), Cell(self.money(price), 0.75, True), amount)
             else:
                 yield self.row(
-                    "item",
-                    Cell(name[:14]),
-                    Cell(str(quantity), 0.52),
-                    Cell(self.money(price), 0.75, True),
-                    amount,
+                    "item", Cell(name[:14]), Cell(str(quantity), 0.52), Cell(self.money(price), 0.75, True), amount
                 )
             if self.rng.random() < 0.02:
-                yield self.row(
-                    "note", Cell("PROMO SAVED"), Cell(self.money(self.rng.randrange(10, 300)), 1.0, True)
-                )
+                yield self.row("note", Cell("PROMO SAVED"), Cell(self.money(self.rng.randrange(10, 300)), 1.0, True))
 
     def sums(self, sale: _Sale) -> Iterator[Row]:
         """Print from subtotal to change."""
@@ -283,9 +240,7 @@ class _Printer:
         if rng.random() < 0.25:
             pieces = sum(quantity for _, quantity, _ in sale.items)
             yield self.row(
-                "count",
-                Cell(rng.choice(["TOTAL QTY:", "ITEM COUNT", "TOTAL ITEMS :"])),
-                Cell(str(pieces), 0.5),
+                "count", Cell(rng.choice(["TOTAL QTY:", "ITEM COUNT", "TOTAL ITEMS :"])), Cell(str(pieces), 0.5)
             )
         if sale.discount or sale.service or not sale.inclusive or rng.random() < 0.4:
             yield self.labelled("subtotal", words["subtotal"], sale.gross_items)
@@ -332,15 +287,11 @@ class _Printer:
             if given != sale.total or self.rng.random() < 0.7:
                 yield self.labelled("change", self.labels["change"], given - sale.total)
         elif kind < 0.85:
-            yield self.labelled(
-                "cash", self.rng.choice(["VISA", "MASTERCARD", "CARD PAYMENT", "E-WALLET"]), sale.total
-            )
+            yield self.labelled("cash", self.rng.choice(["VISA", "MASTERCARD", "CARD PAYMENT", "E-WALLET"]), sale.total)
 
     def _tax_table(self, sale: _Sale, tax_name: str) -> Iterator[Row]:
         base = sale.taxable - sale.tax if sale.inclusive else sale.taxable
-        yield self.row(
-            "heading", Cell(f"{tax_name} SUMMARY"), Cell("AMOUNT", 0.7, True), Cell("TAX", 1.0, True)
-        )
+        yield self.row("heading", Cell(f"{tax_name} SUMMARY"), Cell("AMOUNT", 0.7, True), Cell("TAX", 1.0, True))
         yield self.row(
             "tax_table",
             Cell(f"SR @ {sale.rate}%"),

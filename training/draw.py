@@ -135,9 +135,7 @@ def _character_boxes(text: str, left: int, top: int, font: ImageFont.FreeTypeFon
     return tuple((edges[at], top, edges[at + 1], top + ascent + descent) for at in range(len(text)))
 
 
-def paste_digit(
-    drawn: DrawnReceipt, rng: random.Random, *, kinds: Sequence[str] = TOTAL_KINDS
-) -> DrawnReceipt:
+def paste_digit(drawn: DrawnReceipt, rng: random.Random, *, kinds: Sequence[str] = TOTAL_KINDS) -> DrawnReceipt:
     """Copy a digit of the page over the first digit of one amount, as forgers do in the picture.
 
     Everything else stays as it was, so that the sums no longer fit. The page should not be worn yet.
@@ -197,9 +195,7 @@ def _pasted(seed: int) -> Callable[[], Image.Image]:
 
 
 def _blank() -> Image.Image:
-    return worn(
-        DrawnReceipt(image=Image.new("L", (420, 560), 247), truth={}, cells=()), SCANNED, seed=0
-    ).image
+    return worn(DrawnReceipt(image=Image.new("L", (420, 560), 247), truth={}, cells=()), SCANNED, seed=0).image
 
 
 SAMPLES = (

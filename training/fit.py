@@ -127,9 +127,7 @@ class Fitted:
 
     def log_odds(self, examples: Sequence[Example]) -> Floats:
         """Return the uncalibrated log-odds of the examples."""
-        return np.asarray(
-            (_table(examples, self.names) - self.mean) / self.scale @ self.coef + self.intercept
-        )
+        return np.asarray((_table(examples, self.names) - self.mean) / self.scale @ self.coef + self.intercept)
 
 
 def _table(examples: Sequence[Example], names: Sequence[str]) -> Floats:
@@ -227,9 +225,7 @@ def _quantiles(risks: Floats) -> dict[str, float]:
     """Return the risk that so many per cent of genuine receipts stay below."""
     if not len(risks):
         return {}
-    return {
-        str(share): round(float(np.quantile(risks, share / 100)), 4) for share in (50, 70, 80, 85, 90, 95)
-    }
+    return {str(share): round(float(np.quantile(risks, share / 100)), 4) for share in (50, 70, 80, 85, 90, 95)}
 
 
 def kept_for_evaluation(labels: Path) -> set[str]:

@@ -28,10 +28,7 @@ KIND_OF_LABEL = {
     LabelKind.SERVICE: "service",
 }
 KIND_OF_TEXT: tuple[tuple[str, re.Pattern[str]], ...] = (
-    (
-        "date",
-        re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{2,4}|\d{1,2} ?[A-Z]{3} ?\d{2,4}|\d:\d\d", re.IGNORECASE),
-    ),
+    ("date", re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{2,4}|\d{1,2} ?[A-Z]{3} ?\d{2,4}|\d:\d\d", re.IGNORECASE)),
     ("tax_number", re.compile(r"GST.*\d{9}", re.IGNORECASE)),
     ("phone", re.compile(r"TEL|FAX|\d{2,3}-\d{6,8}", re.IGNORECASE)),
     ("registration", re.compile(r"\(.*\d{4,}-[A-Z]", re.IGNORECASE)),

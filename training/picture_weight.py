@@ -64,9 +64,7 @@ def _page_of(drawn: DrawnReceipt) -> tuple[DecodedScan, tuple[TextLine, ...]]:
     """Return the drawn page as a scan saved once, and its cells as lines."""
     pixels = decode_scan(encoded(drawn.image, "JPEG")).pages[0].pixels
     lines = tuple(
-        TextLine(
-            cell.text, (cell.boxes[0][0], cell.boxes[0][1], cell.boxes[-1][2], cell.boxes[-1][3]), 1.0, 0
-        )
+        TextLine(cell.text, (cell.boxes[0][0], cell.boxes[0][1], cell.boxes[-1][2], cell.boxes[-1][3]), 1.0, 0)
         for cell in drawn.cells
         if cell.boxes
     )

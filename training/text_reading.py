@@ -11,18 +11,7 @@ PAGE_WIDTH_PX = 640
 CHARACTER_PX = 12
 LINE_PX = 22
 ROW_STEP_PX = 32
-CONFUSED = {
-    "0": "O",
-    "O": "0",
-    "1": "I",
-    "5": "S",
-    "8": "B",
-    ".": ",",
-    ",": ".",
-    ":": ".",
-    "6": "8",
-    "I": "1",
-}
+CONFUSED = {"0": "O", "O": "0", "1": "I", "5": "S", "8": "B", ".": ",", ",": ".", ":": ".", "6": "8", "I": "1"}
 # A transcript by column takes the block of sums as one: all labels, then all amounts.
 COLUMN_KINDS = frozenset(
     {"subtotal", "discount", "service", "tax", "total_before", "rounding", "total", "cash", "change"}
@@ -78,9 +67,7 @@ def _bare_line(cell: Cell, top: int) -> TextLine:
 
 
 def _line(cell: Cell, top: int, rng: random.Random, noise: float) -> TextLine:
-    text = "".join(
-        CONFUSED.get(character, character) if rng.random() < noise else character for character in cell.text
-    )
+    text = "".join(CONFUSED.get(character, character) if rng.random() < noise else character for character in cell.text)
     width = max(1, len(text)) * CHARACTER_PX
     left = round(cell.at * (PAGE_WIDTH_PX - 40)) + 20 - (width if cell.right else 0)
     left = max(0, left + rng.randrange(-2, 3))

@@ -130,15 +130,7 @@ COUNTRIES = (
         point=".",
         thousands=",",
         cash_step=5,
-        date_formats=(
-            "%d/%m/%Y",
-            "%d/%m/%y",
-            "%d-%m-%Y",
-            "%d-%m-%y",
-            "%d %b %Y",
-            "%Y/%m/%d",
-            "%d/%m/%Y (%a)",
-        ),
+        date_formats=("%d/%m/%Y", "%d/%m/%y", "%d-%m-%Y", "%d-%m-%y", "%d %b %Y", "%Y/%m/%d", "%d/%m/%Y (%a)"),
         tax_periods=(
             (date(2015, 4, 1), date(2018, 5, 31), 6, 0.75),
             (date(2018, 6, 1), date(2018, 8, 31), 0, 0.05),
@@ -177,10 +169,7 @@ COUNTRIES = (
         thousands=".",
         cash_step=1,
         date_formats=("%d.%m.%Y", "%d.%m.%y"),
-        tax_periods=(
-            (date(2012, 1, 1), date(2020, 6, 30), 19, 0.6),
-            (date(2021, 1, 1), date(2026, 6, 30), 19, 0.4),
-        ),
+        tax_periods=((date(2012, 1, 1), date(2020, 6, 30), 19, 0.6), (date(2021, 1, 1), date(2026, 6, 30), 19, 0.4)),
         labels=_GERMAN,
         towns=("04103 BEISPIELSTADT", "99084 MUSTERHAUSEN"),
         titles=("KASSENBON", "QUITTUNG", "RECHNUNG"),

@@ -72,9 +72,7 @@ def _killed_before_the_record(bench: ReconcileBench) -> dict[str, str]:
     bench.bench.work(job_id)
     bench.finish_effects()
     job = bench.bench.job(job_id)
-    assert job["result_digest"].removeprefix("sha256:") in stored, (
-        "the object of the first attempt is the result"
-    )
+    assert job["result_digest"].removeprefix("sha256:") in stored, "the object of the first attempt is the result"
     assert sum(row["invocations"] for row in bench.bench.attempts(job_id)) == 1
     with bench.ledger.reading() as tx:
         document = read_status(tx, job_id)
@@ -82,12 +80,7 @@ def _killed_before_the_record(bench: ReconcileBench) -> dict[str, str]:
     timeline = _lines(
         "t (s) | epoch | event | meaning",
         (
-            (
-                f"{(row['at'] - began).total_seconds():.0f}",
-                row["lease_epoch"] or "",
-                f"`{row['kind']}`",
-                _meaning(row),
-            )
+            (f"{(row['at'] - began).total_seconds():.0f}", row["lease_epoch"] or "", f"`{row['kind']}`", _meaning(row))
             for row in bench.bench.rows(events, job_id)
         ),
     )
@@ -131,12 +124,7 @@ def _late_wakeup(bench: ReconcileBench) -> dict[str, str]:
         if row["kind"] in ("claimed", "attempt_closed", "item_finished", "terminal")
     ]
     lines += [
-        (
-            row["refused_at"],
-            row["lease_epoch"],
-            "write rejected",
-            f"epoch {row['current_epoch']} owns the job now",
-        )
+        (row["refused_at"], row["lease_epoch"], "write rejected", f"epoch {row['current_epoch']} owns the job now")
         for row in bench.bench.rows(refused_writes, job_id)
     ]
     lines.sort(key=lambda line: line[0])
@@ -165,11 +153,7 @@ def _visibility_timeout() -> str:
 
 def _meaning(row: Mapping[str, Any]) -> str:
     data = row["data"]
-    facts = {
-        name: data[name]
-        for name in ("outcome", "reason", "cause", "state", "phase", "kind")
-        if data.get(name)
-    }
+    facts = {name: data[name] for name in ("outcome", "reason", "cause", "state", "phase", "kind") if data.get(name)}
     text = ", ".join(f"{name} {value}" for name, value in facts.items())
     return MEANINGS[row["kind"]] + (f" ({text})" if text else "")
 

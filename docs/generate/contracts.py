@@ -41,8 +41,7 @@ AT_BOUND = {
 def effects_text() -> str:
     """Return the page of effects, capabilities and gaps."""
     moves = {
-        state: sorted(after.value for before, after in EFFECT_TRANSITIONS if before is state)
-        for state in EffectState
+        state: sorted(after.value for before, after in EFFECT_TRANSITIONS if before is state) for state in EffectState
     }
     lines = [
         "# Effects",
@@ -55,8 +54,7 @@ def effects_text() -> str:
         "## Order",
         "",
         *table(
-            "effect | key, the same on every attempt | intent | call | reference | reconciliation"
-            " | recorded in",
+            "effect | key, the same on every attempt | intent | call | reference | reconciliation | recorded in",
             (
                 (p.kind.value, p.key, p.intent, p.call, p.reference, p.reconcile, p.recorded_in)
                 for p in EFFECT_PROTOCOLS
@@ -68,18 +66,14 @@ def effects_text() -> str:
         "## States",
         "",
         *table(
-            "state | may become",
-            ((f"`{state}`", ", ".join(after) or "nothing else") for state, after in moves.items()),
+            "state | may become", ((f"`{state}`", ", ".join(after) or "nothing else") for state, after in moves.items())
         ),
         "",
         "## Queries that find a gap",
         "",
         *table(
             "effect | effect without ledger | ledger without effect | required effect missing",
-            (
-                (p.kind.value, *(f"`{name}`" for name in dataclasses.astuple(p.gaps)))
-                for p in EFFECT_PROTOCOLS
-            ),
+            ((p.kind.value, *(f"`{name}`" for name in dataclasses.astuple(p.gaps))) for p in EFFECT_PROTOCOLS),
         ),
         "",
         "A required effect that is not committed by its deadline is also listed as",

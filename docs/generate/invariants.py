@@ -43,8 +43,7 @@ def invariants_text() -> str:
         ),
         "faults": "\n".join(
             table(
-                "fault | what happens at the boundary",
-                ((f"`{fault}`", meaning) for fault, meaning in MEANINGS.items()),
+                "fault | what happens at the boundary", ((f"`{fault}`", meaning) for fault, meaning in MEANINGS.items())
             )
         ),
     }

@@ -86,9 +86,7 @@ def chart_png(classes: Sequence[tuple[str, str, int]], spans_s: Sequence[float])
 
 def _draw_classes(panel: Any, classes: Sequence[tuple[str, str, int]]) -> None:
     names = [f"{state} / {name}" for state, name, _ in classes]
-    bars = panel.barh(
-        names, [jobs for *_, jobs in classes], color=[COLORS.get(state, INK) for state, *_ in classes]
-    )
+    bars = panel.barh(names, [jobs for *_, jobs in classes], color=[COLORS.get(state, INK) for state, *_ in classes])
     panel.bar_label(bars, color=INK, padding=3)
     panel.invert_yaxis()
     panel.set_title("jobs by state and class", color=INK, loc="left")

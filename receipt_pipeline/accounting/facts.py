@@ -177,9 +177,7 @@ def read_facts(
     snapshot = Snapshot(tx.now(), cutoff, int(tx.scalar(select(func.max(events.c.seq))) or 0))
     found = _balance(tx, limits, cutoff)
     unresolved = tuple(job_id for job_id, _ in found.unresolved if scope.shows_job(job_id))
-    unanswered = {
-        job_id: count for job_id, count in _unanswered_items(tx, found).items() if scope.shows_job(job_id)
-    }
+    unanswered = {job_id: count for job_id, count in _unanswered_items(tx, found).items() if scope.shows_job(job_id)}
     listed, open_gaps = _listed(tx, scope, earlier, Bounds(limits))
     listed["imported_open"] = undecided_legacy_jobs(tx, tenant)
     query = select(investigations).order_by(investigations.c.opened_at, investigations.c.investigation_id)
@@ -209,9 +207,7 @@ def _listed(
 ) -> tuple[dict[str, list[str]], set[str]]:
     """Return the sorted ids of each finding, and which jobs have a gap that was not abandoned for good."""
     changed, before = _search_changed_jobs(tx, earlier, bounds)
-    gaps = (
-        find(changed, EFFECTS_HAVE_NO_GAPS, bounds).rows + before["effect_gaps"] + before["effects_given_up"]
-    )
+    gaps = find(changed, EFFECTS_HAVE_NO_GAPS, bounds).rows + before["effect_gaps"] + before["effects_given_up"]
     gone, altered = gone_and_altered(tx)
     listed = {
         "effect_gaps": _ids(gaps),
@@ -241,8 +237,7 @@ def _search_changed_jobs(
     if earlier is None:
         return tx, {finding: [] for finding in ROW_FINDINGS}
     known = {
-        finding: [{"job_id": job_id, "fault": finding} for job_id in ids]
-        for finding, ids in earlier.found.items()
+        finding: [{"job_id": job_id, "fault": finding} for job_id in ids] for finding, ids in earlier.found.items()
     }
     known["effect_gaps"] += tx.rows(overdue_effects(tx, bounds))
     for row in known["effects_given_up"]:
@@ -298,11 +293,7 @@ def _unanswered_items(tx: LedgerTransaction, found: AccountSets) -> dict[str, in
 
 
 def _open_findings(
-    findings: Mapping[str, list[str]],
-    opened: list[dict[str, Any]],
-    *,
-    now: dt.datetime,
-    limits: Limits,
+    findings: Mapping[str, list[str]], opened: list[dict[str, Any]], *, now: dt.datetime, limits: Limits
 ) -> tuple[OpenFinding, ...]:
     """Join each finding with its newest investigation, then add open ones without an owner in time."""
     by_job: dict[str | None, list[dict[str, Any]]] = {}

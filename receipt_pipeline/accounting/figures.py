@@ -48,9 +48,7 @@ def _rows(columns: str, table: str, condition: str, order: str) -> str:
 
 
 def _attempts(outcome: AttemptOutcome) -> str:
-    return _rows(
-        "t.lease_epoch, t.reason_code", "attempts", f"t.outcome = '{outcome}'", "t.job_id, t.lease_epoch"
-    )
+    return _rows("t.lease_epoch, t.reason_code", "attempts", f"t.outcome = '{outcome}'", "t.job_id, t.lease_epoch")
 
 
 def _messages(condition: str) -> str:
@@ -72,8 +70,7 @@ def _imported(condition: str) -> str:
 
 _MISSING = "SELECT job_id FROM account_findings WHERE finding = 'missing_terminal'"
 _DOUBTED = (
-    "SELECT job_id FROM account_findings"
-    " WHERE finding IN ('success_without_object', 'object_mismatch', 'divergent')"
+    "SELECT job_id FROM account_findings WHERE finding IN ('success_without_object', 'object_mismatch', 'divergent')"
 )
 _READ_BACK = (
     "SELECT e.job_id FROM effects e JOIN jobs j ON j.result_key = e.idempotency_key"
@@ -99,9 +96,7 @@ FIGURES: Mapping[str, str] = {
     "in_flight": _jobs(f"state IN ('accepted', 'running') AND job_id NOT IN ({_MISSING})"),
     "terminal": _ended("succeeded", "failed", "expired", "canceled"),
     "succeeded": _ended("succeeded"),
-    "verified_succeeded": _jobs(
-        f"state = 'succeeded' AND job_id IN ({_READ_BACK}) AND job_id NOT IN ({_DOUBTED})"
-    ),
+    "verified_succeeded": _jobs(f"state = 'succeeded' AND job_id IN ({_READ_BACK}) AND job_id NOT IN ({_DOUBTED})"),
     "failed": _ended("failed"),
     "expired": _ended("expired"),
     "canceled": _ended("canceled"),
@@ -124,8 +119,7 @@ FIGURES: Mapping[str, str] = {
     "overlapping": _OVERLAPPING,
     "success_without_object": _found("success_without_object"),
     "object_without_success": (
-        "SELECT unnest(document ->> '$.object_without_success[*]') AS object_key"
-        " FROM report_info ORDER BY object_key"
+        "SELECT unnest(document ->> '$.object_without_success[*]') AS object_key FROM report_info ORDER BY object_key"
     ),
     "object_mismatch": _found("object_mismatch"),
     "divergent": _found("divergent"),
@@ -221,10 +215,7 @@ def write_metrics(published: Path, document: Mapping[str, Any], path: Path) -> N
     plain = {
         "receipts_queue_oldest_seconds": ("Age of the oldest job without a claim", queue["age_s"]),
         "receipts_queue_items": ("Items of jobs without a claim", queue["items"]),
-        "receipts_unresolved_jobs": (
-            "Jobs past their deadline without an end",
-            document["unresolved"],
-        ),
+        "receipts_unresolved_jobs": ("Jobs past their deadline without an end", document["unresolved"]),
         "receipts_open_investigations": (
             "Open investigations",
             sum(row["state"] == "open" for row in document["investigations"]),

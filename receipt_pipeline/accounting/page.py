@@ -33,8 +33,7 @@ QUERIES: Mapping[str, str] = {
     ),
     "truth": "SELECT * FROM time_to_reconciled_truth",
     "newest": (
-        "SELECT * FROM job_report WHERE origin = 'here'"
-        f" ORDER BY submitted_at DESC, job_id LIMIT {NEWEST_SHOWN_MAX}"
+        f"SELECT * FROM job_report WHERE origin = 'here' ORDER BY submitted_at DESC, job_id LIMIT {NEWEST_SHOWN_MAX}"
     ),
 }
 
@@ -63,9 +62,7 @@ def render_page(published: Path, document: Mapping[str, Any]) -> str:
     """
     with reading_report(published) as connection:
         rows = {name: fetch_rows(connection, query) for name, query in QUERIES.items()}
-        found = {
-            name: fetch_rows(connection, f"{FIGURES[name]} LIMIT {ROWS_SHOWN_MAX}") for name in TABLE_FIGURES
-        }
+        found = {name: fetch_rows(connection, f"{FIGURES[name]} LIMIT {ROWS_SHOWN_MAX}") for name in TABLE_FIGURES}
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("receipt_pipeline.accounting", "templates"),
         autoescape=True,

@@ -23,14 +23,7 @@ from receipt_pipeline.accounting.arrow import open_batches
 from receipt_pipeline.accounting.charts import report_markdown
 from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.accounting.query import open_published
-from receipt_pipeline.accounting.refresh import (
-    TABLES,
-    Base,
-    LedgerMoment,
-    ReportVersion,
-    ReportWriter,
-    report_shape,
-)
+from receipt_pipeline.accounting.refresh import TABLES, Base, LedgerMoment, ReportVersion, ReportWriter, report_shape
 from receipt_pipeline.core.errors import ReportFault, is_out_of_space
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.reasons import REPORT_BUSY, REPORT_REBUILT, REPORT_UNREADABLE, STORAGE_FULL
@@ -198,9 +191,7 @@ def _trusted_version(accountant: Accountant, notices: list[str]) -> ReportVersio
     if not accountant.published.exists():
         return None
     if accountant.doubted.exists():
-        notices.append(
-            f"{REPORT_REBUILT.code}: the report differed from the ledger and is built again from it."
-        )
+        notices.append(f"{REPORT_REBUILT.code}: the report differed from the ledger and is built again from it.")
         return None
     try:
         versions = _read_note(accountant)
@@ -250,11 +241,7 @@ def _write_note(accountant: Accountant, built: _Built) -> None:
         versions[stamp] = _read_note(accountant)[stamp]
     versions[_stamp(built.path)] = built.version
     entries = [
-        {
-            "size_bytes": size,
-            "mtime_ns": mtime,
-            "shows": asdict(version) | {"as_of": version.as_of.isoformat()},
-        }
+        {"size_bytes": size, "mtime_ns": mtime, "shows": asdict(version) | {"as_of": version.as_of.isoformat()}}
         for (size, mtime), version in versions.items()
     ]
     write_whole(_note(accountant), json.dumps(entries, indent=1).encode())
@@ -264,9 +251,7 @@ def _clean_up(accountant: Accountant) -> list[str]:
     """Set aside what killed publications and damaged files left, so that no start stumbles over them."""
     root, notices = accountant.report_root, []
     for log in root.glob(f"{BUILD_PATTERN}.wal"):
-        notices.append(
-            set_aside(log, "a publication was killed; nothing of it had been published", root=root)
-        )
+        notices.append(set_aside(log, "a publication was killed; nothing of it had been published", root=root))
     for leftover in (*root.glob(BUILD_PATTERN), *root.glob(LINK_PATTERN)):
         leftover.unlink(missing_ok=True)
     return notices + _set_log_aside(accountant)

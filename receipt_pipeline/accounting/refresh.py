@@ -25,13 +25,7 @@ from receipt_pipeline.accounting.facts import ROW_FINDINGS, Earlier, Facts, read
 from receipt_pipeline.accounting.report import build_document
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.money import minor_digits
-from receipt_pipeline.ledger.changes import (
-    ALWAYS_WHOLE,
-    CopiedLedger,
-    LedgerMark,
-    changed_jobs,
-    changed_rows,
-)
+from receipt_pipeline.ledger.changes import ALWAYS_WHOLE, CopiedLedger, LedgerMark, changed_jobs, changed_rows
 from receipt_pipeline.ledger.schema import admin, effects, jobs
 from receipt_pipeline.ledger.schema.types import UtcMicros
 
@@ -309,9 +303,7 @@ class ReportWriter:
             connection.execute(f"INSERT INTO {table.name} SELECT * FROM {fresh}")
         connection.execute("COMMIT")
 
-    def _load_account(
-        self, connection: duckdb.DuckDBPyConnection, facts: Facts, document: Mapping[str, Any]
-    ) -> None:
+    def _load_account(self, connection: duckdb.DuckDBPyConnection, facts: Facts, document: Mapping[str, Any]) -> None:
         """Put the account of this moment in the place of any earlier one."""
         for table in ("report_info", "active_principals", "account_findings"):
             connection.execute(f"DELETE FROM {table}")
@@ -403,11 +395,7 @@ def _quoted(text: str | None) -> str:
 
 @contextmanager
 def report_as_ledger(
-    report: duckdb.DuckDBPyConnection,
-    *,
-    now: dt.datetime,
-    removed: Sequence[str] = (),
-    database: str = "",
+    report: duckdb.DuckDBPyConnection, *, now: dt.datetime, removed: Sequence[str] = (), database: str = ""
 ) -> Iterator[CopiedLedger]:
     """Query the tables of a report under the names of the ledger from which they were made.
 

@@ -10,12 +10,7 @@ from typing import Any
 
 
 def async_release_report(
-    accepted: Set[str],
-    succeeded: Set[str],
-    failed: Set[str],
-    expired: Set[str],
-    *,
-    canceled: Set[str] = frozenset(),
+    accepted: Set[str], succeeded: Set[str], failed: Set[str], expired: Set[str], *, canceled: Set[str] = frozenset()
 ) -> dict[str, Any]:
     """Return `state` and `unresolved` as source 000 defines them; `canceled` extends it.
 
@@ -112,9 +107,7 @@ def account(
     else:
         state = AccountState.ACCOUNTED
     passes = (
-        bool(sets.accepted or others)
-        and not unowned
-        and state in (AccountState.ACCOUNTED, AccountState.INVESTIGATE)
+        bool(sets.accepted or others) and not unowned and state in (AccountState.ACCOUNTED, AccountState.INVESTIGATE)
     )
     return Account(
         state=state,

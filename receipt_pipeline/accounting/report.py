@@ -46,10 +46,7 @@ def evaluate_gate(facts: Facts) -> Account:
     findings = {name: ids for name, ids in facts.listed.items() if name != "object_without_success"}
     unresolved = [line.label for line in facts.open_findings if line.finding == "unresolved_items"]
     return account(
-        facts.sets,
-        findings=findings | {"unresolved_items": unresolved},
-        unowned=facts.unowned,
-        others=facts.others,
+        facts.sets, findings=findings | {"unresolved_items": unresolved}, unowned=facts.unowned, others=facts.others
     )
 
 
@@ -173,9 +170,7 @@ def _of_accepted(facts: Facts) -> ColumnElement[bool]:
     Asked for the few jobs that do not count, a report need not join all attempts with all jobs.
     """
     as_of = facts.snapshot.cutoff or facts.snapshot.as_of
-    later = exists(
-        select(jobs.c.job_id).where(jobs.c.job_id == attempts.c.job_id).where(jobs.c.submitted_at > as_of)
-    )
+    later = exists(select(jobs.c.job_id).where(jobs.c.job_id == attempts.c.job_id).where(jobs.c.submitted_at > as_of))
     return and_(~later, facts.scope.owned(attempts.c.job_id))
 
 

@@ -76,9 +76,7 @@ def evaluate_release(
     return records.evaluate_release(context.evaluations, name, caller=principal.caller, processes=processes)
 
 
-def approve_release(
-    context: AppContext, principal: Principal, name: str, *, despite: str | None = None
-) -> str:
+def approve_release(context: AppContext, principal: Principal, name: str, *, despite: str | None = None) -> str:
     """Approve a shipped release completed for this installation; returns its id.
 
     Raises:
@@ -116,9 +114,7 @@ def promote_release(
         return release_id
 
 
-def retire_release(
-    context: AppContext, principal: Principal, name: str, *, even_the_last: bool = False
-) -> str:
+def retire_release(context: AppContext, principal: Principal, name: str, *, even_the_last: bool = False) -> str:
     """Retire a release, given by name or id; returns its id.
 
     Raises:
@@ -144,12 +140,7 @@ def list_grants(context: AppContext, principal: Principal) -> list[dict[str, Any
 
 
 def give_grant(
-    context: AppContext,
-    principal: Principal,
-    caller: str,
-    *,
-    roles: Collection[str],
-    days: float | None = None,
+    context: AppContext, principal: Principal, caller: str, *, roles: Collection[str], days: float | None = None
 ) -> int:
     """Grant roles to a caller for a number of days, without an end by default; returns the grant's number."""
     require(principal, Role.OPERATOR)
@@ -204,9 +195,7 @@ def add_submitter(context: AppContext, principal: Principal, caller: str) -> dic
         return grants.read_submitter(tx, tenant=tenant, caller=caller) or {}
 
 
-def change_quota(
-    context: AppContext, principal: Principal, caller: str, *, quota_items: int
-) -> dict[str, Any]:
+def change_quota(context: AppContext, principal: Principal, caller: str, *, quota_items: int) -> dict[str, Any]:
     """Change a quota; it rises only while alerts of capacity and queue age are linked, tested and quiet.
 
     Raises:
@@ -222,9 +211,7 @@ def change_quota(
         missing = _missing_for_more(context, tx) if quota_items > row["quota_items"] else []
         if missing:
             raise NotAllowed(QUOTA_NOT_RAISED, missing=missing)
-        grants.put_submitter(
-            tx, tenant=tenant, caller=caller, quota_items=quota_items, actor=principal.caller
-        )
+        grants.put_submitter(tx, tenant=tenant, caller=caller, quota_items=quota_items, actor=principal.caller)
         return grants.read_submitter(tx, tenant=tenant, caller=caller) or {}
 
 

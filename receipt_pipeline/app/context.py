@@ -13,12 +13,7 @@ from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.app.setup import check_ledger_not_lost, make_directories, set_up_releases
 from receipt_pipeline.chain.ocr.engine import RapidOcrEngine
 from receipt_pipeline.chain.ocr.models import place_models
-from receipt_pipeline.chain.release import (
-    installed_image_digest,
-    load_chain,
-    shipped_releases,
-    verify_release,
-)
+from receipt_pipeline.chain.release import installed_image_digest, load_chain, shipped_releases, verify_release
 from receipt_pipeline.chain.values import OcrEngine
 from receipt_pipeline.core.pins import Pins
 from receipt_pipeline.core.principals import Principal

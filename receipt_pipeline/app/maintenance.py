@@ -127,8 +127,7 @@ def describe_queue(context: AppContext) -> str:
     with context.ledger.reading() as tx:
         queue, now = waves.read_queue(tx), tx.now()
     text = (
-        f"{counted(queue.jobs, 'job')} ({counted(queue.items, 'item')}) waiting, "
-        f"{counted(queue.waves, 'wave')} running"
+        f"{counted(queue.jobs, 'job')} ({counted(queue.items, 'item')}) waiting, {counted(queue.waves, 'wave')} running"
     )
     if queue.deadline is None:
         return text
@@ -323,11 +322,7 @@ def work_group(context: AppContext, wave_id: str, job_ids: Sequence[str], *, run
 
 
 def continue_wave(
-    context: AppContext,
-    wave_id: str,
-    *,
-    run_id: str,
-    on_reserved: Callable[[list[str]], object] = lambda job_ids: None,
+    context: AppContext, wave_id: str, *, run_id: str, on_reserved: Callable[[list[str]], object] = lambda job_ids: None
 ) -> list[JobResult]:
     """Process what became ready while the wave ran, until its slice is used up or nothing is ready.
 
@@ -338,10 +333,7 @@ def continue_wave(
     while time.monotonic() < _wave_ends_at.get(wave_id, 0.0):
         with context.ledger.transaction() as tx:
             job_ids = waves.extend_wave(
-                tx,
-                wave_id,
-                items_max=CONTINUE_ITEMS_MAX,
-                worker_ttl_s=context.settings.limits.work.worker_ttl_s,
+                tx, wave_id, items_max=CONTINUE_ITEMS_MAX, worker_ttl_s=context.settings.limits.work.worker_ttl_s
             )
         if not job_ids:
             break

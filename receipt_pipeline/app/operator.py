@@ -63,18 +63,14 @@ def _requeue_sentence(did: Requeued) -> str:
 # Investigations.
 
 
-def list_investigations(
-    context: AppContext, principal: Principal, *, only_open: bool
-) -> list[dict[str, Any]]:
+def list_investigations(context: AppContext, principal: Principal, *, only_open: bool) -> list[dict[str, Any]]:
     """Return the tenant's investigations and those about objects of no tenant, nearest deadline first."""
     require(principal, Role.OPERATOR, Role.ANALYST)
     with context.ledger.reading() as tx:
         return investigations.list_investigations(tx, only_open=only_open, tenant=principal.tenant)
 
 
-def assign_investigation(
-    context: AppContext, principal: Principal, investigation_id: str, *, owner: str
-) -> None:
+def assign_investigation(context: AppContext, principal: Principal, investigation_id: str, *, owner: str) -> None:
     """Assign an investigation to an active principal."""
     require(principal, Role.OPERATOR)
     with context.ledger.transaction() as tx:
@@ -107,12 +103,7 @@ def resolve_investigation(
     if row.kind == InvestigationKind.DIVERGENT_OUTPUT and row.state == "open":
         assert row.job_id is not None, row
         resolve_quarantine(
-            context.reconciler,
-            job_id=row.job_id,
-            actor=principal.caller,
-            keep=keep,
-            withdraw=withdraw,
-            note=note,
+            context.reconciler, job_id=row.job_id, actor=principal.caller, keep=keep, withdraw=withdraw, note=note
         )
         return
     decide_investigation(
@@ -140,9 +131,7 @@ def _check_decision(kind: str, *, keep: str | None, withdraw: bool) -> None:
 # Alerts.
 
 
-def list_alerts(
-    context: AppContext, principal: Principal, *, everything: bool = False
-) -> list[dict[str, Any]]:
+def list_alerts(context: AppContext, principal: Principal, *, everything: bool = False) -> list[dict[str, Any]]:
     """Return the active alerts, or the newest of all, each with its meaning and first step.
 
     Alerts about another tenant's job are left out; those about no single job are for every tenant.
@@ -183,9 +172,7 @@ def test_alerts(context: AppContext, principal: Principal) -> dict[str, Any]:
     require(principal, Role.OPERATOR)
     subject = f"asked for by {principal.caller}"
     with context.ledger.transaction() as tx:
-        finding = alerts.AlertFinding(
-            AlertKind.TEST, subject, None, {"meaning": MEANINGS[AlertKind.TEST].meaning}
-        )
+        finding = alerts.AlertFinding(AlertKind.TEST, subject, None, {"meaning": MEANINGS[AlertKind.TEST].meaning})
         for row in alerts.open_alerts(tx):
             if (row["kind"], row["subject"]) == ("test", subject):
                 alerts.resolve_alert(tx, row)

@@ -43,9 +43,7 @@ def check_ledger_not_lost(settings: Settings, ledger: Ledger | None = None) -> N
     """
     opened = ledger or open_ledger(settings.ledger_url)
     try:
-        refuse_lost_ledger(
-            opened, DataFolders(settings.home, settings.objects, settings.inbox, settings.outbox)
-        )
+        refuse_lost_ledger(opened, DataFolders(settings.home, settings.objects, settings.inbox, settings.outbox))
     finally:
         if ledger is None:
             opened.close()

@@ -72,9 +72,7 @@ def read_submission(context: AppContext, principal: Principal, submission_id: st
         return submission_status(tx, submission_id, tenant=principal.tenant)
 
 
-def list_jobs(
-    context: AppContext, principal: Principal, *, state: JobState | None = None
-) -> list[dict[str, Any]]:
+def list_jobs(context: AppContext, principal: Principal, *, state: JobState | None = None) -> list[dict[str, Any]]:
     """Return the tenant's jobs, newest first."""
     require(principal, *Role)
     with context.ledger.reading() as tx:
@@ -136,8 +134,7 @@ def _ended(context: AppContext, principal: Principal, job_id: str) -> dict[str, 
     """Return the status of a job that was ended on request, with the outcome of each item."""
     with context.ledger.reading() as tx:
         explained = cancellation_document(
-            [item.as_mapping() for item in read_items(tx, job_id)],
-            ledger_status.read_facts(tx, job_id).effects,
+            [item.as_mapping() for item in read_items(tx, job_id)], ledger_status.read_facts(tx, job_id).effects
         )
         return ledger_status.read_status(tx, job_id, tenant=principal.tenant) | explained
 

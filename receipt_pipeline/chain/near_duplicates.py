@@ -143,9 +143,7 @@ def _has_shared_time(one: ScanPrint, other: ScanPrint) -> bool:
 def _sketch(lines: Sequence[TextLine]) -> tuple[str, ...]:
     words = {re.sub(r"\D", "", word) for line in lines for word in line.text.split()}
     digests = {
-        digest_of_bytes(word.encode())[7 : 7 + SKETCH_DIGITS]
-        for word in words
-        if len(word) >= NUMBER_DIGITS_MIN
+        digest_of_bytes(word.encode())[7 : 7 + SKETCH_DIGITS] for word in words if len(word) >= NUMBER_DIGITS_MIN
     }
     return tuple(sorted(digests)[:SKETCH_NUMBERS])
 
@@ -213,7 +211,5 @@ def _bounds(profile: NDArray[np.int64]) -> tuple[int, int]:
     """Return between which places all but a hundredth of the ink at either end is."""
     summed = np.cumsum(profile)
     last = len(profile) - 1
-    low, high = (
-        int(np.searchsorted(summed, share * summed[-1])) for share in (INK_LEFT_OUT, 1 - INK_LEFT_OUT)
-    )
+    low, high = (int(np.searchsorted(summed, share * summed[-1])) for share in (INK_LEFT_OUT, 1 - INK_LEFT_OUT))
     return min(low, last), min(high, last)

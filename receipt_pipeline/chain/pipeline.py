@@ -9,32 +9,12 @@ from typing import Any, Generic, TypeVar
 
 from receipt_pipeline.chain.decode import DecodeLimits, decode_scan
 from receipt_pipeline.chain.extract.fields import extract_fields
-from receipt_pipeline.chain.features.table import (
-    MEANINGS,
-    compute_features,
-    contract_document,
-    refused_features,
-)
+from receipt_pipeline.chain.features.table import MEANINGS, compute_features, contract_document, refused_features
 from receipt_pipeline.chain.near_duplicates import LAYOUT_APART_MAX, NUMBERS_SHARED_MIN
 from receipt_pipeline.chain.ocr.engine import OcrSettings, read_scan
-from receipt_pipeline.chain.policy import (
-    AHEAD_DAYS_MAX,
-    POLICY_CONTRACT,
-    Policy,
-    PolicyCase,
-    decide,
-    situation_in_job,
-)
+from receipt_pipeline.chain.policy import AHEAD_DAYS_MAX, POLICY_CONTRACT, Policy, PolicyCase, decide, situation_in_job
 from receipt_pipeline.chain.risk import MODEL_KIND, RiskModel, score
-from receipt_pipeline.chain.values import (
-    DecodedScan,
-    Features,
-    OcrEngine,
-    PageText,
-    ReceiptFields,
-    Risk,
-    Verdict,
-)
+from receipt_pipeline.chain.values import DecodedScan, Features, OcrEngine, PageText, ReceiptFields, Risk, Verdict
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import IdentityMismatch, ScanRejected
 from receipt_pipeline.core.items import NO_CONTEXT, ItemClass, ItemContext, ItemOutcome
@@ -132,12 +112,7 @@ class Chain:
         self._loaded = {name: bound.identity for name, bound in _named(parts)}
 
     def classify(
-        self,
-        data: bytes,
-        *,
-        duplicate_bytes: bool,
-        on_page: Callable[[], None],
-        context: ItemContext = NO_CONTEXT,
+        self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], context: ItemContext = NO_CONTEXT
     ) -> ItemOutcome:
         """Run all stages over one scan; equal bytes in an equal situation give one outcome digest.
 

@@ -10,15 +10,7 @@ from typing import Any
 from receipt_pipeline.chain.features.dates import sale_day
 from receipt_pipeline.chain.features.table import EVIDENCE_OF
 from receipt_pipeline.chain.near_duplicates import ScanPrint, find_near_duplicate, new_scan_print
-from receipt_pipeline.chain.values import (
-    DecodedScan,
-    Features,
-    PageText,
-    ReadAmount,
-    ReceiptFields,
-    Risk,
-    Verdict,
-)
+from receipt_pipeline.chain.values import DecodedScan, Features, PageText, ReadAmount, ReceiptFields, Risk, Verdict
 from receipt_pipeline.core.errors import IdentityMismatch
 from receipt_pipeline.core.items import Decision, ItemContext
 from receipt_pipeline.core.reasons import (
@@ -71,10 +63,7 @@ REVIEW_CODES = frozenset(reason.code for reason in (*REASONS_BY_STRENGTH, RISK_H
 # Without these a `clear` would say more than was read; no policy can switch them off.
 ALWAYS_REVIEWED = frozenset(
     reason.code
-    for reason in (
-        *(DUPLICATE_BYTES, OCR_NO_TEXT, SEVERAL_RECEIPTS),
-        *(TOTAL_UNREAD, TOTAL_AMBIGUOUS, AMOUNT_REFUND),
-    )
+    for reason in (*(DUPLICATE_BYTES, OCR_NO_TEXT, SEVERAL_RECEIPTS), *(TOTAL_UNREAD, TOTAL_AMBIGUOUS, AMOUNT_REFUND))
 )
 
 

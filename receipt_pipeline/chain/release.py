@@ -43,8 +43,7 @@ def shipped_releases(shipped: Path, *, image_digest: str) -> tuple[ShippedReleas
         image_digest: of this installation, `sha256:` and 64 hex digits.
     """
     return tuple(
-        _completed(path, image_digest=image_digest)
-        for path in sorted((shipped / RELEASES_FOLDER).glob("*.json"))
+        _completed(path, image_digest=image_digest) for path in sorted((shipped / RELEASES_FOLDER).glob("*.json"))
     )
 
 

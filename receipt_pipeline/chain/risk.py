@@ -76,9 +76,7 @@ def score(model: RiskModel, features: Features) -> Risk:
         (name, model.slope * coef * (features.values[name] - mean) / scale)
         for name, mean, scale, coef in zip(model.features, model.mean, model.scale, model.coef, strict=True)
     ]
-    log_odds = math.fsum(
-        [model.slope * model.intercept + model.offset, *(value for _, value in contributions)]
-    )
+    log_odds = math.fsum([model.slope * model.intercept + model.offset, *(value for _, value in contributions)])
     bounded = max(-LOG_ODDS_MAX, min(LOG_ODDS_MAX, log_odds))
     ranked = sorted(
         ((name, round(value, CONTRIBUTION_DIGITS)) for name, value in contributions),

@@ -6,9 +6,7 @@ import sys
 from types import TracebackType
 
 
-def _report_interruption(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
+def _report_interruption(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Answer Ctrl-C during loading with one line; any other error as Python does."""
     if issubclass(kind, KeyboardInterrupt):
         sys.stderr.write("Stopped before anything was started.\n")

@@ -105,9 +105,7 @@ def promote_release(
 @reports_errors
 def retire_release(
     release: str = RELEASE,
-    force: bool = typer.Option(
-        False, "--force", help="Retire even the last release; then no scans can be submitted."
-    ),
+    force: bool = typer.Option(False, "--force", help="Retire even the last release; then no scans can be submitted."),
 ) -> None:
     """Retire a release: it accepts no new jobs, and its waiting jobs fail."""
     release_id = admin.retire_release(*open_session(), release, even_the_last=force)
@@ -144,9 +142,7 @@ def give_grant(
 def revoke_grant(caller: str = CALLER) -> None:
     """Revoke a caller's grant. Accepted jobs continue; a reviewer gets their decisions."""
     left = admin.revoke_grant(*open_session(), caller)
-    stdout.print(
-        f"The grant of {caller} is revoked. {counted(left, 'open job')} will finish and go to a reviewer."
-    )
+    stdout.print(f"The grant of {caller} is revoked. {counted(left, 'open job')} will finish and go to a reviewer.")
 
 
 @submitter_app.command("list")

@@ -5,15 +5,7 @@ from __future__ import annotations
 import typer
 
 from receipt_pipeline.app import maintenance, operator
-from receipt_pipeline.cli.output import (
-    JSON,
-    Exit,
-    open_session,
-    print_json,
-    print_table,
-    reports_errors,
-    stdout,
-)
+from receipt_pipeline.cli.output import JSON, Exit, open_session, print_json, print_table, reports_errors, stdout
 from receipt_pipeline.core.alerts import AlertKind
 from receipt_pipeline.core.receipt_text import counted
 
@@ -71,7 +63,5 @@ def send_test(as_json: bool = JSON) -> Exit:
     if as_json:
         print_json(sent)
     else:
-        stdout.print(
-            f"Test alert {sent['alert_id']}: {sent['delivered']} delivered, {sent['failed']} failed."
-        )
+        stdout.print(f"Test alert {sent['alert_id']}: {sent['delivered']} delivered, {sent['failed']} failed.")
     return Exit.DONE if sent["delivered"] and not sent["failed"] else Exit.BAD_NEWS

@@ -49,9 +49,7 @@ def _play(story: str, *, as_json: bool) -> dict[str, Any]:
 
 @reports_errors
 def evaluate(
-    folder: Path = typer.Option(
-        Path("../shared"), "--labeled", "--labelled", help="Folder of labeled scans."
-    ),
+    folder: Path = typer.Option(Path("../shared"), "--labeled", "--labelled", help="Folder of labeled scans."),
     limit: int = typer.Option(0, "--limit", help="Evaluate only this many scans (0 for all)."),
 ) -> Exit:
     """Measure how well fields and risks are read on labeled scans. Writes evaluate.json.

@@ -5,14 +5,7 @@ from __future__ import annotations
 import typer
 
 from receipt_pipeline.app import operator
-from receipt_pipeline.cli.output import (
-    JSON,
-    open_session,
-    print_json,
-    print_table,
-    reports_errors,
-    stdout,
-)
+from receipt_pipeline.cli.output import JSON, open_session, print_json, print_table, reports_errors, stdout
 from receipt_pipeline.core.receipt_text import counted
 
 app = typer.Typer(
@@ -64,7 +57,5 @@ def resolve(
 
     Outputs are divergent when two attempts of one job produced different results.
     """
-    operator.resolve_investigation(
-        *open_session(), investigation, note=note, keep=keep or None, withdraw=withdraw
-    )
+    operator.resolve_investigation(*open_session(), investigation, note=note, keep=keep or None, withdraw=withdraw)
     stdout.print(f"Investigation {investigation} is resolved.")

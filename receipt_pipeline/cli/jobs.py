@@ -155,9 +155,7 @@ def reasons_text(codes: Iterable[str | None]) -> str:
     return " ".join(REASONS[code].meaning if code in REASONS else code for code in codes if code)
 
 
-def _write_rejections(
-    context: AppContext, principal: Principal, job: str, *, target: Path, as_json: bool
-) -> None:
+def _write_rejections(context: AppContext, principal: Principal, job: str, *, target: Path, as_json: bool) -> None:
     check_writable(target, option="--rejections")
     lines = submitter.list_rejections(context, principal, job)
     target.write_text(rejections_csv(lines), encoding="utf-8")
@@ -187,7 +185,5 @@ def show_ended_items(answer: dict[str, Any]) -> None:
         if answer[name]:
             stdout.print(f"  {heading}: {', '.join(answer[name])}")
     for entry in answer["remains"]:
-        stdout.print(
-            f"  still to come: {entry['effect'].replace('_', ' ')} ({entry['state']}): {entry['what']}"
-        )
+        stdout.print(f"  still to come: {entry['effect'].replace('_', ' ')} ({entry['state']}): {entry['what']}")
     stdout.print(f"  to undo it: {answer['compensating_action']['what']}")

@@ -9,18 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from receipt_pipeline import __version__
-from receipt_pipeline.cli import (
-    admin,
-    alerts,
-    develop,
-    investigations,
-    jobs,
-    repairs,
-    report,
-    serve,
-    submit,
-    tasks,
-)
+from receipt_pipeline.cli import admin, alerts, develop, investigations, jobs, repairs, report, serve, submit, tasks
 
 PANELS: Mapping[str, Mapping[str, typer.Typer | Callable[..., Any]]] = {
     "Submit": {
@@ -89,9 +78,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(
-        False, "--version", callback=_show_version, is_eager=True, help="Print the version."
-    ),
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Print the version."),
 ) -> None:
     pass
 

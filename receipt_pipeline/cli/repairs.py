@@ -75,9 +75,7 @@ def _show_scope(scope: dict[str, Any]) -> None:
     if unreadable:
         title = f"The stored scan of {counted(len(unreadable), 'item')} is missing or altered"
         print_table(unreadable, columns, title=title)
-    stdout.print(
-        f"{scope['untouched']} of {counted(scope['items']['requested'], 'item')} would not be touched."
-    )
+    stdout.print(f"{scope['untouched']} of {counted(scope['items']['requested'], 'item')} would not be touched.")
     stdout.print(f"Release {format_value(scope['pins']['release_id'])}, the same as before.")
     if scope["child"]:
         stdout.print(f"This child job exists already: {scope['child']}")

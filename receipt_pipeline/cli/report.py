@@ -50,16 +50,12 @@ def reconcile(as_json: bool = JSON) -> None:
 def report(
     sql: str = typer.Option("", "--sql", help="Print the rows of a read-only query over the report."),
     figure: str = typer.Option(
-        "",
-        "--figure",
-        help="Print the jobs behind one figure of the report, such as `failed`, and the query for them.",
+        "", "--figure", help="Print the jobs behind one figure of the report, such as `failed`, and the query for them."
     ),
     published: bool = typer.Option(
         False, "--published", help="Use the report that was published last; do not refresh it."
     ),
-    cutoff: str = typer.Option(
-        "", "--cutoff", help="Evaluate the gate at this time, such as 2026-11-30T18:00+00:00."
-    ),
+    cutoff: str = typer.Option("", "--cutoff", help="Evaluate the gate at this time, such as 2026-11-30T18:00+00:00."),
     page: bool = typer.Option(False, "--page", help="Write the report as an HTML page and print its path."),
     as_json: bool = JSON,
 ) -> Exit:
@@ -86,9 +82,7 @@ def report(
             print_json(rows)
         else:
             columns = list(rows[0]) if rows else []
-            print_table(
-                rows, columns, title=counted(len(rows), "row"), formatted=lambda value: str(plain(value))
-            )
+            print_table(rows, columns, title=counted(len(rows), "row"), formatted=lambda value: str(plain(value)))
         return Exit.DONE
     document = analyst.read_report(context, principal, cutoff=at, published=published)
     if as_json:

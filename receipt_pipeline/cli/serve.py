@@ -43,9 +43,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 @reports_errors
 def up(
-    port: int = typer.Option(
-        DEFAULT_PORT, min=0, max=65_535, help="Port of the web UI (0 picks a free port)."
-    ),
+    port: int = typer.Option(DEFAULT_PORT, min=0, max=65_535, help="Port of the web UI (0 picks a free port)."),
 ) -> None:
     """Run the web UI and the background processing of this data directory until Ctrl-C."""
     from receipt_pipeline.defs.client import launch_job
@@ -57,8 +55,7 @@ def up(
         with running_instance(opened.settings, port=port or None) as supervisor:
             inbox = opened.settings.inbox / opened.settings.tenant
             stdout.print(
-                f"Web UI: {supervisor.address}. Drop manifests into {inbox}, "
-                f"single scans into {inbox / 'loose'}."
+                f"Web UI: {supervisor.address}. Drop manifests into {inbox}, single scans into {inbox / 'loose'}."
             )
             try:
                 launch_job(supervisor.port, ACCOUNTING)  # The schedule's first run may be 15 minutes away.
@@ -100,9 +97,7 @@ def run_demo(settings: Settings, environment: Mapping[str, str]) -> Exit:
         _await_terminal(app, job_ids, supervisor)
         stderr.print("Publishing the account ...")
         run_id = launch_job(supervisor.port, ACCOUNTING)
-        wait_for_run(
-            supervisor.port, run_id, job=ACCOUNTING, wait_s=DEMO_WAIT_S, on_poll=supervisor.keep_running
-        )
+        wait_for_run(supervisor.port, run_id, job=ACCOUNTING, wait_s=DEMO_WAIT_S, on_poll=supervisor.keep_running)
         statuses = _statuses(app, job_ids)
         failed = maintenance.failed_checks(app)
     gate = _show_demo(app, statuses, failed)
@@ -150,9 +145,7 @@ def _await_terminal(app: AppContext, job_ids: list[str], supervisor: Supervisor)
         while time.monotonic() < end:
             statuses = _statuses(app, job_ids)
             done = sum(
-                status["items"]["requested"]
-                if status["state"] in TERMINAL_STATES
-                else status["progress"]["checkpoint"]
+                status["items"]["requested"] if status["state"] in TERMINAL_STATES else status["progress"]["checkpoint"]
                 for status in statuses
             )
             progress.update(bar, completed=done)

@@ -27,13 +27,7 @@ from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES
 from receipt_pipeline.core.next_actions import ACTION_TEXTS, NextAction
 from receipt_pipeline.core.principals import Principal
-from receipt_pipeline.core.reasons import (
-    FIELD_INVALID,
-    OBJECT_UNREADABLE,
-    REASONS,
-    STORAGE_FULL,
-    UPLOAD_FAILED,
-)
+from receipt_pipeline.core.reasons import FIELD_INVALID, OBJECT_UNREADABLE, REASONS, STORAGE_FULL, UPLOAD_FAILED
 from receipt_pipeline.core.receipt_text import counted
 from receipt_pipeline.runtime.serving import is_served
 
@@ -52,9 +46,7 @@ def submit(
         ..., help="Scans (JPEG, PNG, PDF …), folders of scans, or manifests (JSON, CSV)."
     ),
     key: str | None = typer.Option(
-        None,
-        "--key",
-        help="Your name for this job: submitting again under the same key returns the same job.",
+        None, "--key", help="Your name for this job: submitting again under the same key returns the same job."
     ),
     new: bool = typer.Option(False, "--new", help="Use a new key, so that the same scans become a new job."),
     release: str | None = typer.Option(
@@ -73,9 +65,7 @@ def submit(
     if not all(paths):  # An empty word would name the current folder.
         raise InputRefused(FIELD_INVALID, pointer="PATH", wanted="the name of a manifest, folder or scan")
     context, principal = open_session()
-    answers = submitter.submit(
-        context, principal, [Path(path) for path in paths], key=key, new=new, release=release
-    )
+    answers = submitter.submit(context, principal, [Path(path) for path in paths], key=key, new=new, release=release)
     lines = [line for answer in answers for line in answer["lines"]]
     job_ids = [line["job_id"] for line in lines if line.get("job_id") and line["outcome"] != "conflict"]
     for line in lines:
@@ -137,9 +127,7 @@ def show_status_line(status: dict[str, Any]) -> None:
     """Print a job's state and the counts of its items in one line."""
     ended = f" ({status['terminal_class'].replace('_', ' ')})" if status["terminal_class"] else ""
     items = ", ".join(
-        f"{number} {name.replace('cancelled', 'canceled')}"
-        for name, number in status["items"].items()
-        if number
+        f"{number} {name.replace('cancelled', 'canceled')}" for name, number in status["items"].items() if number
     )
     stdout.print(f"Job {status['job_id']}: {status['state']}{ended}; items: {items}")
 

@@ -44,9 +44,7 @@ def _with_whole_digest(value: Any) -> str:
 
 @app.command()
 @reports_errors
-def done(
-    decision: str = typer.Argument(..., help="Decision id, as printed by `receipts tasks list`."),
-) -> None:
+def done(decision: str = typer.Argument(..., help="Decision id, as printed by `receipts tasks list`.")) -> None:
     """Mark an open review task as done."""
     reviewer.finish_task(*open_session(), decision)
     stdout.print(f"Task {decision} is done.")

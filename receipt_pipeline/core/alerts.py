@@ -55,8 +55,7 @@ MEANINGS: Mapping[AlertKind, AlertMeaning] = {
         "Look at the run of the wave. The watchdog stops a worker without progress.",
     ),
     AlertKind.BUDGET_EXHAUSTED: AlertMeaning(
-        "A job has used all its attempts.",
-        "Read `receipts investigations list`, then `receipts retry JOB`.",
+        "A job has used all its attempts.", "Read `receipts investigations list`, then `receipts retry JOB`."
     ),
     AlertKind.EFFECT_GAP: AlertMeaning(
         "An effect and its ledger row do not agree.",

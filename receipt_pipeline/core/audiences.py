@@ -120,8 +120,7 @@ def support_document(facts: JobFacts) -> dict[str, Any]:
         "decision_reasons": _decision_reasons(facts.items),
         "investigations": [_investigation(row) for row in facts.investigations],
         "effects": [
-            {name: row[name] for name in ("kind", "required", "state", "reason_code")}
-            for row in facts.effects
+            {name: row[name] for name in ("kind", "required", "state", "reason_code")} for row in facts.effects
         ],
         "evidence": evidence_of(facts.events),
         "samples": redacted_samples(facts.items),
@@ -236,6 +235,4 @@ def _iso(value: dt.datetime | None) -> str | None:
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.isoformat() if isinstance(value, dt.datetime) else value for name, value in row.items()
-    }
+    return {name: value.isoformat() if isinstance(value, dt.datetime) else value for name, value in row.items()}

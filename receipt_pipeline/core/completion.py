@@ -64,9 +64,7 @@ class CompletionContract:
             "promise": self.promise,
             "required": [kind.value for kind in self.required]
             + [kind.value for kind, demand in wanted.items() if demand is EffectDemand.REQUIRED],
-            "best_effort": [
-                kind.value for kind, demand in wanted.items() if demand is EffectDemand.BEST_EFFORT
-            ],
+            "best_effort": [kind.value for kind, demand in wanted.items() if demand is EffectDemand.BEST_EFFORT],
         }
 
 

@@ -68,9 +68,7 @@ class ActionText:
 
 ACTION_TEXTS: Mapping[NextAction, ActionText] = {
     NextAction.WAIT: ActionText("Nothing to do. Processing continues automatically.", "receipts status JOB"),
-    NextAction.START_WORKER: ActionText(
-        "No running worker supports this job's release. Start one.", "receipts up"
-    ),
+    NextAction.START_WORKER: ActionText("No running worker supports this job's release. Start one.", "receipts up"),
     NextAction.RECONCILE: ActionText(
         "It is not known whether the result was stored. Look it up; nothing is generated again before that.",
         "receipts reconcile",
@@ -85,8 +83,7 @@ ACTION_TEXTS: Mapping[NextAction, ActionText] = {
         "receipts result JOB --rejections FILE",
     ),
     NextAction.RETRY_UNRESOLVED: ActionText(
-        "Preview a retry of the unresolved items, then start it without --preview.",
-        "receipts retry JOB --preview",
+        "Preview a retry of the unresolved items, then start it without --preview.", "receipts retry JOB --preview"
     ),
     NextAction.RETRY_UNPUBLISHED: ActionText(
         "Repair the object store, preview a retry of the unpublished items, then start it without --preview.",
@@ -104,8 +101,7 @@ ACTION_TEXTS: Mapping[NextAction, ActionText] = {
         "receipts submit PATH --new",
     ),
     NextAction.RESTORE_RELEASE: ActionText(
-        "The job's release cannot be used. Submit the scans under an approved release.",
-        "receipts release list",
+        "The job's release cannot be used. Submit the scans under an approved release.", "receipts release list"
     ),
     NextAction.READ_INVESTIGATION: ActionText(
         "All attempts failed. Read the investigation before you retry.", "receipts investigations list"
@@ -115,12 +111,9 @@ ACTION_TEXTS: Mapping[NextAction, ActionText] = {
         "receipts investigations list",
     ),
     NextAction.READ_RECEIPT: ActionText(
-        "The result was deleted after its retention time. The receipt is still available.",
-        "receipts status JOB",
+        "The result was deleted after its retention time. The receipt is still available.", "receipts status JOB"
     ),
-    NextAction.FOLLOW_REPLACEMENT: ActionText(
-        "Another job replaces this one. Read that job.", "receipts status OTHER"
-    ),
+    NextAction.FOLLOW_REPLACEMENT: ActionText("Another job replaces this one. Read that job.", "receipts status OTHER"),
     NextAction.FOLLOW_CHILD: ActionText(
         "A child job processes the unresolved items. Read that job.", "receipts status OTHER"
     ),
@@ -133,9 +126,7 @@ Shown = Phase | DerivedPhase | TerminalClass
 Key = tuple[JobState, Shown, str]
 
 
-def _lines(
-    state: JobState, shown: Iterable[Shown], *reasons: Reason | None, to: NextAction
-) -> dict[Key, NextAction]:
+def _lines(state: JobState, shown: Iterable[Shown], *reasons: Reason | None, to: NextAction) -> dict[Key, NextAction]:
     return {(state, phase, reason.code if reason else ""): to for phase in shown for reason in reasons}
 
 
@@ -153,14 +144,7 @@ _OBJECT_FAULTS = (RESULT_MISSING, RESULT_MISMATCH, OBJECT_UNREADABLE)
 _ACCEPTED, _RUNNING = JobState.ACCEPTED, JobState.RUNNING
 _SUCCEEDED, _FAILED = JobState.SUCCEEDED, JobState.FAILED
 _CANCELED, _EXPIRED = JobState.CANCELED, JobState.EXPIRED
-_IN_WORK = (
-    Phase.QUEUED,
-    Phase.WORKING,
-    Phase.RETRY_WAIT,
-    Phase.PUBLISHING,
-    Phase.CLOSING,
-    DerivedPhase.DELAYED,
-)
+_IN_WORK = (Phase.QUEUED, Phase.WORKING, Phase.RETRY_WAIT, Phase.PUBLISHING, Phase.CLOSING, DerivedPhase.DELAYED)
 
 _GROUPS: tuple[dict[Key, NextAction], ...] = (
     # Open jobs.
@@ -181,13 +165,7 @@ _GROUPS: tuple[dict[Key, NextAction], ...] = (
     _lines(_SUCCEEDED, _SUCCEEDED_CLASSES, RESULT_RETIRED, to=NextAction.READ_RECEIPT),
     # Failures.
     _lines(_FAILED, [TerminalClass.REJECTED], ALL_REJECTED, to=NextAction.FIX_SCANS),
-    _lines(
-        _FAILED,
-        [TerminalClass.DEPENDENCY_FAILED],
-        UPLOAD_FAILED,
-        RESULT_MISMATCH,
-        to=NextAction.RETRY_UNPUBLISHED,
-    ),
+    _lines(_FAILED, [TerminalClass.DEPENDENCY_FAILED], UPLOAD_FAILED, RESULT_MISMATCH, to=NextAction.RETRY_UNPUBLISHED),
     _lines(_FAILED, [TerminalClass.IDENTITY_FAILED], *_IDENTITY_REASONS, to=NextAction.RESTORE_RELEASE),
     _lines(_FAILED, [TerminalClass.IDENTITY_FAILED], RESULT_WITHDRAWN, to=NextAction.SUBMIT_AGAIN),
     _lines(_FAILED, [TerminalClass.ATTEMPTS_EXHAUSTED], ATTEMPTS_EXHAUSTED, to=NextAction.READ_INVESTIGATION),

@@ -88,9 +88,7 @@ def _completion(document: Mapping[str, Any]) -> list[str]:
     lines = ["# completion", " / ".join(f"{_count(count)} {name}" for name, count in shown)]
     terms = " + ".join(_count(count) for _, count in shown)
     rest = items["requested"] - total
-    lines.append(
-        f"{terms} = {_count(total)}" + (f"; {_count(rest)} not finished" if rest else ", the accepted scope")
-    )
+    lines.append(f"{terms} = {_count(total)}" + (f"; {_count(rest)} not finished" if rest else ", the accepted scope"))
     lines += _reasons(document)
     if document["terminal_class"] is None:
         return [*lines, "not closed: no result is final yet"]
@@ -102,8 +100,7 @@ def _reasons(document: Mapping[str, Any]) -> list[str]:
     if document["reason"]:
         listed.insert(0, {"count": None} | document["reason"])
     return [
-        (f"{_count(entry['count'])} x " if entry["count"] is not None else "")
-        + f"{entry['code']}: {entry['meaning']}"
+        (f"{_count(entry['count'])} x " if entry["count"] is not None else "") + f"{entry['code']}: {entry['meaning']}"
         for entry in listed
     ]
 
@@ -120,14 +117,9 @@ def _result(document: Mapping[str, Any]) -> str:
 def _closed(document: Mapping[str, Any]) -> str:
     sent = ", ".join(f"{count} {name}" for name, count in document["notifications"].items() if count)
     times = document["times"]
-    effects = (
-        f"all effects committed {_time(times['settled_at'])}"
-        if times["settled_at"]
-        else "effects outstanding"
-    )
+    effects = f"all effects committed {_time(times['settled_at'])}" if times["settled_at"] else "effects outstanding"
     return (
-        f"{document['terminal_class']}, closed {_time(times['terminal_at'])}; notification: {sent or 'none'};"
-        f" {effects}"
+        f"{document['terminal_class']}, closed {_time(times['terminal_at'])}; notification: {sent or 'none'}; {effects}"
     )
 
 
@@ -153,9 +145,7 @@ _NOT_SENT_ON = "None is needed: only the notification about closing was sent."
 _SENT_ON = "Nothing undoes review tasks that already exist: reviewers close them."
 
 
-def cancellation_document(
-    items: Iterable[Mapping[str, Any]], effects: Iterable[Mapping[str, Any]]
-) -> dict[str, Any]:
+def cancellation_document(items: Iterable[Mapping[str, Any]], effects: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return, for a job that was canceled or replaced, its item ids and effects by what happened to them.
 
     Every item of the accepted scope is in one of `stopped`, `stands` and `unresolved`, so that the three
@@ -171,11 +161,7 @@ def cancellation_document(
     stands = [row["item_id"] for row in rows if row["item_id"] not in {*stopped, *unresolved}]
     open_states = (EffectState.INTENDED, EffectState.UNKNOWN)
     remains = [
-        {
-            "effect": row["kind"],
-            "state": row["state"],
-            "what": _WHAT_REMAINS.get(row["kind"], _BY_ITSELF),
-        }
+        {"effect": row["kind"], "state": row["state"], "what": _WHAT_REMAINS.get(row["kind"], _BY_ITSELF)}
         for row in followed
         if row["state"] in open_states
     ]
@@ -199,7 +185,5 @@ _WHAT_REMAINS: Mapping[str, str] = {
 
 def compensation(effects: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return whether an action exists that undoes what was sent; none does."""
-    sent = any(
-        row["kind"] == EffectKind.REVIEW_TASKS and row["state"] == EffectState.COMMITTED for row in effects
-    )
+    sent = any(row["kind"] == EffectKind.REVIEW_TASKS and row["state"] == EffectState.COMMITTED for row in effects)
     return {"exists": False, "what": _SENT_ON if sent else _NOT_SENT_ON}

@@ -81,9 +81,7 @@ class JobRequest:
             "limits.max_attempts": _unless(self.limits.max_attempts, DEFAULT_MAX_ATTEMPTS),
             "effects.notification": _unless(self.notification.value, EffectDemand.BEST_EFFORT.value),
             "effects.review_tasks": _unless(self.review_tasks.value, EffectDemand.REQUIRED.value),
-            "items": digest_of(
-                [[item.item_id, item.sha256, item.size_bytes, item.media_type] for item in self.items]
-            ),
+            "items": digest_of([[item.item_id, item.sha256, item.size_bytes, item.media_type] for item in self.items]),
         }
         return {name: value for name, value in given.items() if value is not None}
 

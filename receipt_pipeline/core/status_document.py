@@ -139,11 +139,7 @@ def reason_document(code: str) -> dict[str, str] | None:
         return None
     known = REASONS.get(code)
     if known is None:  # A code of a later version: say so, keep the code.
-        return {
-            "code": code,
-            "meaning": "This version does not know the reason.",
-            "next_step": "Upgrade to read it.",
-        }
+        return {"code": code, "meaning": "This version does not know the reason.", "next_step": "Upgrade to read it."}
     return {"code": code, "meaning": known.meaning, "next_step": known.next_step}
 
 
@@ -225,9 +221,7 @@ def item_progress(
     }
 
 
-def discovered_progress(
-    *, decided: int, phase: str, total: int | None, read_at: dt.datetime
-) -> dict[str, Any]:
+def discovered_progress(*, decided: int, phase: str, total: int | None, read_at: dt.datetime) -> dict[str, Any]:
     """Return the progress of work whose scope is not known yet: a count and a phase.
 
     Args:

@@ -23,24 +23,10 @@ OWNERS = ["team:operations"]
 SOURCES_GROUP, ACCOUNT_GROUP = "sources", "account"
 LEDGER_KIND = "postgres" if os.environ.get("RECEIPTS_POSTGRES_URL") else "sqlite"
 # The account is published every 15 minutes.
-FRESH = dg.FreshnessPolicy.time_window(
-    warn_window=dt.timedelta(minutes=20), fail_window=dt.timedelta(minutes=45)
-)
-FRESH_DAILY = dg.FreshnessPolicy.time_window(
-    warn_window=dt.timedelta(hours=25), fail_window=dt.timedelta(hours=49)
-)
+FRESH = dg.FreshnessPolicy.time_window(warn_window=dt.timedelta(minutes=20), fail_window=dt.timedelta(minutes=45))
+FRESH_DAILY = dg.FreshnessPolicy.time_window(warn_window=dt.timedelta(hours=25), fail_window=dt.timedelta(hours=49))
 FIRST_DAY = "2026-10-01"
-COUNTS = (
-    "accepted",
-    "in_flight",
-    "terminal",
-    "succeeded",
-    "failed",
-    "expired",
-    "canceled",
-    "retried",
-    "unresolved",
-)
+COUNTS = ("accepted", "in_flight", "terminal", "succeeded", "failed", "expired", "canceled", "retried", "unresolved")
 
 
 def _time_zone() -> str:
@@ -200,6 +186,4 @@ def ledger_export(app: AppResource) -> dg.MaterializeResult[Any]:
     """Export the ledger."""
     rows = maintenance.export_ledger(app.open())
     queries = query_list({name: f"SELECT * FROM {name}" for name in rows})
-    return dg.MaterializeResult(
-        metadata={**rows, "dagster/row_count": sum(rows.values()), "queries": queries}
-    )
+    return dg.MaterializeResult(metadata={**rows, "dagster/row_count": sum(rows.values()), "queries": queries})

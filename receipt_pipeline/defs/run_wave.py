@@ -15,10 +15,7 @@ def main() -> int:
     tags = wave_tags(wave_id, jobs_of_wave(APP.open(), wave_id))
     with dg.DagsterInstance.get() as instance:
         result = classify_wave.execute_in_process(
-            instance=instance,
-            tags=tags,
-            resources={"app": APP, IN_MEMORY: dg.mem_io_manager},
-            raise_on_error=False,
+            instance=instance, tags=tags, resources={"app": APP, IN_MEMORY: dg.mem_io_manager}, raise_on_error=False
         )
         return 0 if result.success else 1
 

@@ -26,8 +26,7 @@ def reserve_waves(app: AppContext, *, wait_s: float = 0.0) -> dg.SensorResult | 
     return dg.SensorResult(
         run_requests=[
             dg.RunRequest(
-                run_key=wave.run_key,
-                tags=wave_tags(wave.wave_id, maintenance.jobs_of_wave(app, wave.wave_id)),
+                run_key=wave.run_key, tags=wave_tags(wave.wave_id, maintenance.jobs_of_wave(app, wave.wave_id))
             )
             for wave in dispatched.to_launch
         ]

@@ -62,9 +62,7 @@ def close_wave(context: dg.OpExecutionContext, app: AppResource, worked: list[li
         opened,
         wave_id,
         run_id=context.run_id,
-        on_reserved=lambda job_ids: context.instance.add_run_tags(
-            context.run_id, wave_tags(wave_id, job_ids)
-        ),
+        on_reserved=lambda job_ids: context.instance.add_run_tags(context.run_id, wave_tags(wave_id, job_ids)),
     )
     released = maintenance.close_wave(opened, wave_id)
     done = sum(len(group) for group in worked) + len(late)

@@ -200,9 +200,7 @@ def _failed_upload(drill: Drill) -> None:
     drill.log.step("job 3 stays within its attempt limit", True, len(tried) <= 3)
     drill.log.step("the model was invoked once for job 3", 1, sum(row["invocations"] for row in tried))
     drill.log.step(
-        "job 3's pins never changed",
-        pins,
-        submitter.read_result(drill.app, drill.app.principal(), job_id)["pins"],
+        "job 3's pins never changed", pins, submitter.read_result(drill.app, drill.app.principal(), job_id)["pins"]
     )
 
 

@@ -131,9 +131,7 @@ def _pause_in_upload(scenario: Scenario) -> subprocess.Popen[bytes]:
     if started:
         os.kill(worker.pid, signal.SIGSTOP)
     scenario.log.step("worker A started its upload", True, started)
-    scenario.print(
-        f"worker A (process {worker.pid}) has epoch {_epoch(scenario)}, finished the item, and is paused"
-    )
+    scenario.print(f"worker A (process {worker.pid}) has epoch {_epoch(scenario)}, finished the item, and is paused")
     scenario.print("  its heartbeats stop; its upload is recorded as intended, the object does not exist")
     return worker
 
@@ -158,9 +156,7 @@ def _finish_elsewhere(scenario: Scenario) -> list[Any]:
     status = scenario.status()
     ended = f"{status['state']}/{status['terminal_class']}"
     scenario.log.step("worker B finishes the job", "succeeded/complete", ended)
-    scenario.print(
-        f"worker B (process {worker.pid}) continues from the checkpoint, publishes and closes the job"
-    )
+    scenario.print(f"worker B (process {worker.pid}) continues from the checkpoint, publishes and closes the job")
     return _rows(scenario)
 
 

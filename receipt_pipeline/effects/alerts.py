@@ -34,11 +34,7 @@ def deliver_alerts(context: EffectContext, *, tenant: str, limit: int) -> dict[s
 
 def _send(context: EffectContext, row: dict[str, Any], *, tenant: str) -> str:
     message = OutgoingMessage(
-        message_id=row["alert_id"],
-        tenant=tenant,
-        kind="alert",
-        send_no=row["sends"] + 1,
-        payload=alert_document(row),
+        message_id=row["alert_id"], tenant=tenant, kind="alert", send_no=row["sends"] + 1, payload=alert_document(row)
     )
     reference, reason_code = "", ""
     has_lookup = context.channel.capability is Capability.LOOKUP
@@ -55,12 +51,7 @@ def _send(context: EffectContext, row: dict[str, Any], *, tenant: str) -> str:
     outcome = DELIVERED if reference else FAILED
     with context.ledger.transaction() as tx:
         record_alert_delivery(
-            tx,
-            row["alert_id"],
-            channel=row["channel"],
-            outcome=outcome,
-            reference=reference,
-            reason_code=reason_code,
+            tx, row["alert_id"], channel=row["channel"], outcome=outcome, reference=reference, reason_code=reason_code
         )
     return outcome
 

@@ -240,10 +240,7 @@ def _polled(
     rows = [row for row in rows if row["job_id"] not in known]
     rows.sort(key=lambda row: row["job_id"] in doubtful)
     return [
-        (
-            ReceivedEvent(f"{POLL}:{row['job_id']}", row["job_id"], JobState.SUCCEEDED, row["result_digest"]),
-            POLL,
-        )
+        (ReceivedEvent(f"{POLL}:{row['job_id']}", row["job_id"], JobState.SUCCEEDED, row["result_digest"]), POLL)
         for row in rows[:limit]
     ]
 
@@ -288,11 +285,7 @@ def result_fault(context: EffectContext, job: JobRow) -> Reason | None:
 
 
 def _act(
-    context: EffectContext,
-    tx: LedgerTransaction,
-    event: ReceivedEvent,
-    job: JobRow | None,
-    outcome: EventOutcome,
+    context: EffectContext, tx: LedgerTransaction, event: ReceivedEvent, job: JobRow | None, outcome: EventOutcome
 ) -> Consumed:
     if job is not None and outcome is EventOutcome.ACTED:
         return Consumed(outcome, tasks_made=make_review_tasks(tx, job))

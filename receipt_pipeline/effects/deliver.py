@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from receipt_pipeline.core.effects import WHEN_UNKNOWN, Capability, WhenUnknown
 from receipt_pipeline.core.errors import PipelineError
 from receipt_pipeline.core.failure_points import altered, point
-from receipt_pipeline.core.reasons import (
-    NOTIFICATION_DROPPED,
-    NOTIFICATION_FAILED,
-    NOTIFICATION_UNKNOWN,
-    Reason,
-)
+from receipt_pipeline.core.reasons import NOTIFICATION_DROPPED, NOTIFICATION_FAILED, NOTIFICATION_UNKNOWN, Reason
 from receipt_pipeline.effects.channels import OutgoingMessage, SendFailed
 from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.ledger.effects.outbox import (
@@ -59,9 +54,7 @@ class DeliveryAttempt:
 _UNCONFIRMED = DeliveryAttempt(UNCONFIRMED, reason=NOTIFICATION_UNKNOWN)
 
 
-def deliver(
-    context: EffectContext, *, limit: int, time_bound_s: float, job_id: str | None = None
-) -> DeliverySummary:
+def deliver(context: EffectContext, *, limit: int, time_bound_s: float, job_id: str | None = None) -> DeliverySummary:
     """Send the messages that are due, oldest first, and record how each attempt ended.
 
     A send that was lost before its row was written is followed up by what the channel can do: looked up,
@@ -147,9 +140,7 @@ def _look_up_and_send(context: EffectContext, message: OutgoingMessage, *, held:
     return DeliveryAttempt(DROPPED if unsent is NOTIFICATION_DROPPED else FAILED, reason=unsent)
 
 
-def _mark_and_send(
-    context: EffectContext, outgoing: OutgoingMessage, message: OutboxMessage
-) -> DeliveryAttempt:
+def _mark_and_send(context: EffectContext, outgoing: OutgoingMessage, message: OutboxMessage) -> DeliveryAttempt:
     """Send on a channel without a look-up: marked before the call, acknowledged by its return."""
     was_begun = message.state == SENDING
     if was_begun and WHEN_UNKNOWN[context.channel.capability] is WhenUnknown.INVESTIGATE:

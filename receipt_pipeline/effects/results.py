@@ -44,12 +44,7 @@ def read_result(context: EffectContext, job_id: str, *, tenant: str) -> dict[str
         job = read_own_job(tx, job_id, tenant=tenant)
         _refuse_unserved(tx, job)
         rows = read_items(tx, job_id)
-    head = {
-        "job_id": job_id,
-        "state": job.state,
-        "terminal_class": job.terminal_class,
-        "pins": job.pins.as_document(),
-    }
+    head = {"job_id": job_id, "state": job.state, "terminal_class": job.terminal_class, "pins": job.pins.as_document()}
     if job.result_key is None:
         return head | {"object": None, "reason": RESULT_NONE.code, "items": [_from_row(row) for row in rows]}
     document = read_verified(context, job)

@@ -60,9 +60,7 @@ def compare_evaluations(
     forged = sorted(scan for scan, item in ours.items() if item["forged"])
     genuine = sorted(scan for scan, item in ours.items() if not item["forged"])
     rng = random.Random(SEED)
-    drawn = [
-        rng.choices(forged, k=len(forged)) + rng.choices(genuine, k=len(genuine)) for _ in range(resamples)
-    ]
+    drawn = [rng.choices(forged, k=len(forged)) + rng.choices(genuine, k=len(genuine)) for _ in range(resamples)]
     return tuple(
         _measured(name, measure, ours, theirs, everything=forged + genuine, drawn=drawn)
         for name, measure in MEASURES.items()

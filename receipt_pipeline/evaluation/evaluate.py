@@ -275,9 +275,7 @@ def figures_as_text(figures: Mapping[str, Any]) -> str:
         elif name.endswith("_interval") and value is not None:
             lines.append(f"{name:24} {value[0]} to {value[1]} (95 %)")
     for field, scores in figures["fields"].items():
-        lines.append(
-            f"{'f1 ' + field:24} strict {scores['strict']['f1']}, normalised {scores['normalised']['f1']}"
-        )
+        lines.append(f"{'f1 ' + field:24} strict {scores['strict']['f1']}, normalised {scores['normalised']['f1']}")
     for fold in figures["folds"]:
         held = f"{fold['shops']} shops, {fold['texts']} texts and {fold['drawn']} drawn receipts held out"
         name = f"risk model, fold {fold['fold']}"
@@ -303,11 +301,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not chosen:
         parser.error(f"no shipped release is named {options.release}")
     figures = evaluate(
-        options.shared,
-        chosen[0],
-        shipped=options.shipped,
-        limit=options.limit,
-        processes=options.processes,
+        options.shared, chosen[0], shipped=options.shipped, limit=options.limit, processes=options.processes
     )
     options.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     sys.stdout.write(figures_as_text(figures) + "\n")

@@ -149,9 +149,7 @@ def _iso(year_text: str, month_text: str, day_text: str) -> str | None:
 
 
 def _scores(
-    predictions: Mapping[str, KeyFields],
-    truths: Mapping[str, KeyFields],
-    read: Callable[[str, str], object],
+    predictions: Mapping[str, KeyFields], truths: Mapping[str, KeyFields], read: Callable[[str, str], object]
 ) -> dict[str, FieldScore]:
     scores = {field: _field_score(field, predictions, truths, read) for field in FIELDS}
     scores[OVERALL] = FieldScore(

@@ -21,9 +21,7 @@ THUMB_QUALITY = 45
 
 
 def render_evaluation(
-    document: Mapping[str, Any],
-    pictures: Mapping[str, Path],
-    comparison: Sequence[Mapping[str, Any]] | None = None,
+    document: Mapping[str, Any], pictures: Mapping[str, Path], comparison: Sequence[Mapping[str, Any]] | None = None
 ) -> str:
     """Return the page as HTML without any reference to another file or host.
 
@@ -59,9 +57,7 @@ def misses(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         wrongly_cleared = item["decision"] == "clear" and item["wrong"]
         if wrongly_cleared or misread:
             ranked.append({**item, "misread": misread, "wrongly_cleared": wrongly_cleared})
-    return sorted(
-        ranked, key=lambda item: (not item["wrongly_cleared"], -len(item["misread"]), item["scan_id"])
-    )
+    return sorted(ranked, key=lambda item: (not item["wrongly_cleared"], -len(item["misread"]), item["scan_id"]))
 
 
 def thumb(picture: Path | None) -> str:

@@ -59,9 +59,7 @@ def find_shipped(evaluations: Evaluations, name: str) -> ShippedRelease:
     raise NotFound(NOT_FOUND, release=name)
 
 
-def evaluate_release(
-    evaluations: Evaluations, name: str, *, caller: str, processes: int = PROCESSES
-) -> dict[str, Any]:
+def evaluate_release(evaluations: Evaluations, name: str, *, caller: str, processes: int = PROCESSES) -> dict[str, Any]:
     """Evaluate a shipped release on the labeled scans, keep the document and its page, record its digest.
 
     Document and page are hidden until they are on record: a crash leaves the earlier ones.
@@ -91,11 +89,7 @@ def evaluate_release(
     digest = stored.write_hidden(release_id, document=canonical_json(document), page=page.encode())
     with evaluations.ledger.transaction() as tx:
         releases.record_evaluation(
-            tx,
-            release_id=release_id,
-            document_digest=digest,
-            set_digest=document["set_digest"],
-            actor=caller,
+            tx, release_id=release_id, document_digest=digest, set_digest=document["set_digest"], actor=caller
         )
     stored.publish(release_id, digest)
     return document
@@ -118,9 +112,7 @@ def release_no_worse(evaluations: Evaluations, name: str) -> CheckOutcome:
         return CheckOutcome(False, "the release was not evaluated", ({"measure": "none on record"},), "")
     compared = _compared(evaluations, release_id, document)
     if compared is None:
-        return CheckOutcome(
-            True, "it is the approved release, or that one was not evaluated on this set", (), ""
-        )
+        return CheckOutcome(True, "it is the approved release, or that one was not evaluated on this set", (), "")
     worse = [one for one in compared if one.worse]
     measures = ", ".join(one.name for one in worse) or "no measure"
     return CheckOutcome(
@@ -158,17 +150,11 @@ def record_override(tx: LedgerTransaction, override: Override | None, *, caller:
     """Record why a worse release was approved, in the transaction that approves it."""
     if override is not None:
         releases.record_override(
-            tx,
-            release_id=override.release_id,
-            measures=override.measures,
-            actor=caller,
-            because=override.because,
+            tx, release_id=override.release_id, measures=override.measures, actor=caller, because=override.because
         )
 
 
-def _compared(
-    evaluations: Evaluations, release_id: str, document: dict[str, Any]
-) -> tuple[Measured, ...] | None:
+def _compared(evaluations: Evaluations, release_id: str, document: dict[str, Any]) -> tuple[Measured, ...] | None:
     """Compare with the release that `production` points at; None when it is the same or has no record."""
     with evaluations.ledger.reading() as tx:
         head = releases.alias_head(tx, DEFAULT_RELEASE)

@@ -60,8 +60,7 @@ def auc_interval(
     """Return the 95 % bootstrap percentiles of the AUC, resampled within forged and within genuine."""
     rng = random.Random(seed)
     values = sorted(
-        roc_auc(rng.choices(forged, k=len(forged)), rng.choices(genuine, k=len(genuine)))
-        for _ in range(resamples)
+        roc_auc(rng.choices(forged, k=len(forged)), rng.choices(genuine, k=len(genuine))) for _ in range(resamples)
     )
     return _quantile(values, 0.025), _quantile(values, 0.975)
 

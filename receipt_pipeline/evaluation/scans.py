@@ -110,9 +110,7 @@ def fields_of(document: Mapping[str, Any]) -> ReceiptFields:
         merchant=document.get("merchant"),
         address=document.get("address"),
         date=None if date is None else ReadDate(date["printed"], date["iso"], date["ambiguous"]),
-        total=None
-        if total is None
-        else ReadAmount(total["printed"], total["minor"], total["currency"], False, 1.0),
+        total=None if total is None else ReadAmount(total["printed"], total["minor"], total["currency"], False, 1.0),
     )
 
 

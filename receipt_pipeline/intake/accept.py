@@ -21,14 +21,7 @@ from receipt_pipeline.intake.scans import CopyProgress, ScanSource, copy_scans
 from receipt_pipeline.ledger.effects.objects import COPYING, held_keys, hold_objects, release_holds
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.grants import lock_submitter, open_items, read_submitter, require_authority
-from receipt_pipeline.ledger.jobs.accept import (
-    Lineage,
-    NewJob,
-    StoredItem,
-    find_replay,
-    insert_job,
-    record_replay,
-)
+from receipt_pipeline.ledger.jobs.accept import Lineage, NewJob, StoredItem, find_replay, insert_job, record_replay
 from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.objects.store import scan_key
 
@@ -170,9 +163,7 @@ class _Commit:
             self.in_transaction(tx, job, True)
         return job
 
-    def run(
-        self, intake: IntakeContext, stored: tuple[StoredItem, ...], *, holder: str
-    ) -> tuple[JobRow, bool] | None:
+    def run(self, intake: IntakeContext, stored: tuple[StoredItem, ...], *, holder: str) -> tuple[JobRow, bool] | None:
         """Return (job, replayed), or None when holds were lost and the scans must be copied again."""
         point("accept.before")
         try:

@@ -15,12 +15,7 @@ from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.principals import Principal
-from receipt_pipeline.core.reasons import (
-    FIELD_INVALID,
-    FIELD_MISSING,
-    IMPORT_STATE_UNKNOWN,
-    IMPORT_UNREADABLE,
-)
+from receipt_pipeline.core.reasons import FIELD_INVALID, FIELD_MISSING, IMPORT_STATE_UNKNOWN, IMPORT_UNREADABLE
 from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.manifest import (
     REFUSED_SUFFIXES,
@@ -74,11 +69,7 @@ SHAPE = TableShape(
     numbers=frozenset({"items"}),
 )
 # Each row of a file counts under one of these, so that they add up to its rows.
-OUTCOMES = (
-    *(outcome.value for outcome in ImportOutcome),
-    RowOutcome.CONFLICT.value,
-    RowOutcome.REFUSED.value,
-)
+OUTCOMES = (*(outcome.value for outcome in ImportOutcome), RowOutcome.CONFLICT.value, RowOutcome.REFUSED.value)
 _ROW_OUTCOME = {
     ImportOutcome.IMPORTED: RowOutcome.ACCEPTED,
     ImportOutcome.KNOWN: RowOutcome.JOINED,
@@ -263,9 +254,7 @@ def _record(
                 submission_id,
                 RowRecord(
                     row_no=row_no,
-                    outcome=_ROW_OUTCOME[outcome]
-                    if isinstance(outcome, ImportOutcome)
-                    else _refused_as(outcome),
+                    outcome=_ROW_OUTCOME[outcome] if isinstance(outcome, ImportOutcome) else _refused_as(outcome),
                     idempotency_key=row.external_id,
                     job_id=job_id,
                     error=None if isinstance(outcome, ImportOutcome) else outcome,
@@ -277,13 +266,7 @@ def _record(
 
 
 def _decide(
-    tx: LedgerTransaction,
-    row: _ReadRow,
-    *,
-    tenant: str,
-    system: LegacySystem,
-    actor: str,
-    limits: Limits,
+    tx: LedgerTransaction, row: _ReadRow, *, tenant: str, system: LegacySystem, actor: str, limits: Limits
 ) -> tuple[str | None, ImportOutcome | PipelineError]:
     """Return the id of the record that the row is about, and the outcome of the row."""
     if row.job is None:

@@ -420,9 +420,7 @@ def validated(
         raise _refusal(error, value, pointer=pointer, renamed=renamed or {}) from None
 
 
-def _refusal(
-    error: ValidationError, value: object, *, pointer: str, renamed: Mapping[str, str]
-) -> InputRefused:
+def _refusal(error: ValidationError, value: object, *, pointer: str, renamed: Mapping[str, str]) -> InputRefused:
     """Return the refusal of the first flaw."""
     errors = error.errors(include_url=False, include_input=False)
     first, steps = errors[0], list(errors[0]["loc"])

@@ -56,8 +56,7 @@ class RetryScope:
         return {
             "parent": parent.job_id,
             "terminal": {"state": parent.state, "class": parent.terminal_class},
-            "items": {"requested": parent.items_requested}
-            | {name.value: count for name, count in self.counts.items()},
+            "items": {"requested": parent.items_requested} | {name.value: count for name, count in self.counts.items()},
             "touched": [_touched_item(item) for item in self.touched],
             "not_readable": [_touched_item(item) for item in self.unreadable],
             "untouched": parent.items_requested - stay,

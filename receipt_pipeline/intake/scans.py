@@ -212,12 +212,7 @@ class CopyProgress:
 
 
 def copy_scans(
-    intake: IntakeContext,
-    request: JobRequest,
-    *,
-    tenant: str,
-    scans: ScanSource,
-    progress: CopyProgress,
+    intake: IntakeContext, request: JobRequest, *, tenant: str, scans: ScanSource, progress: CopyProgress
 ) -> tuple[StoredItem, ...]:
     """Verify and store every scan of a request, in order.
 
@@ -259,9 +254,7 @@ def read_document(scans: ScanSource, uri: str, *, pointer: str) -> bytes:
         size_bytes = os.fstat(handle).st_size
         if size_bytes > DOCUMENT_SIZE_BYTES_MAX:
             limit = DOCUMENT_SIZE_BYTES_MAX
-            raise InputRefused(
-                MANIFEST_TOO_LARGE, pointer=pointer, size_bytes=size_bytes, size_bytes_max=limit
-            )
+            raise InputRefused(MANIFEST_TOO_LARGE, pointer=pointer, size_bytes=size_bytes, size_bytes_max=limit)
         reading = _ScanCopy(handle, document, pointer=pointer, size_bytes_max=DOCUMENT_SIZE_BYTES_MAX)
         return b"".join(reading.chunks())
     finally:

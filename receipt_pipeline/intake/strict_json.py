@@ -21,11 +21,7 @@ from receipt_pipeline.core.reasons import (
 DOCUMENT_SIZE_BYTES_MAX = 64 * 1024 * 1024
 NUMBER_DIGITS_MAX = 15
 POINTER_PART_MAX = 80
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
 @dataclass(frozen=True, slots=True)

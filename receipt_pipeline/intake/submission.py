@@ -289,9 +289,7 @@ def process_delivery(
     return 0
 
 
-def _accept_whole(
-    intake: IntakeContext, request: JobRequest, arrival: Arrival, progress: CopyProgress
-) -> None:
+def _accept_whole(intake: IntakeContext, request: JobRequest, arrival: Arrival, progress: CopyProgress) -> None:
     submission_id = progress.submission_id
     assert submission_id is not None
 
@@ -314,11 +312,7 @@ def _accept_whole(
 
 
 def finish_delivery(
-    intake: IntakeContext,
-    submission_id: str,
-    *,
-    error: PipelineError | None = None,
-    document_digest: str | None = None,
+    intake: IntakeContext, submission_id: str, *, error: PipelineError | None = None, document_digest: str | None = None
 ) -> Delivered:
     """Close a delivery by the outcomes of its rows, and return its answer; a closed one is only read.
 
@@ -337,20 +331,10 @@ def finish_delivery(
                 tx,
                 submission_id,
                 RowRecord(
-                    row_no=ONLY_ROW,
-                    outcome=outcome,
-                    idempotency_key="",
-                    job_id=error.facts.get("job_id"),
-                    error=error,
+                    row_no=ONLY_ROW, outcome=outcome, idempotency_key="", job_id=error.facts.get("job_id"), error=error
                 ),
             )
-        finish_submission(
-            tx,
-            submission_id,
-            state=_state_of(Counter(decided)),
-            rows_total=len(decided),
-            error=error,
-        )
+        finish_submission(tx, submission_id, state=_state_of(Counter(decided)), rows_total=len(decided), error=error)
         if document_digest is not None:
             note_digest(tx, submission_id, document_digest)
         release_holds(tx, holder=submission_id)

@@ -144,18 +144,14 @@ def _is_scan(path: Path, folder: Path) -> bool:
     return path.is_file() and not any(is_temporary(step) for step in steps)
 
 
-def _submit_named(
-    intake: IntakeContext, arrival: Arrival, uris: Sequence[str], options: _Options
-) -> Delivered:
+def _submit_named(intake: IntakeContext, arrival: Arrival, uris: Sequence[str], options: _Options) -> Delivered:
     try:
         if not uris:
             raise InputRefused(ITEMS_EMPTY)
         named = {uri: hash_scan(arrival.scans, uri, pointer=uri) for uri in uris}
     except InputRefused as error:
         return refuse(intake, arrival, error)
-    request = scans_request(
-        named, principal=options.principal, key=options.chosen_key(), release=options.release
-    )
+    request = scans_request(named, principal=options.principal, key=options.chosen_key(), release=options.release)
     return deliver(intake, request, arrival)
 
 

@@ -73,9 +73,7 @@ def supersede_by_manifest(intake: IntakeContext, job_id: str, *, manifest: Path,
     return answer.job_id
 
 
-def close_for(
-    tx: LedgerTransaction, intake: IntakeContext, job_id: str, *, by_job_id: str, actor: str
-) -> None:
+def close_for(tx: LedgerTransaction, intake: IntakeContext, job_id: str, *, by_job_id: str, actor: str) -> None:
     """Close the old job and link both records, in the caller's transaction."""
     old, new = read_job(tx, job_id, lock=True), read_job(tx, by_job_id)
     if old is None or new is None:

@@ -105,9 +105,7 @@ def _from_cells(pointer: str, header: list[str], cells: list[str], line: int, sh
     if len(cells) > len(header):
         refusal = InputRefused(FIELD_INVALID, pointer=pointer, cells=len(cells), columns=len(header))
         return RawRow(pointer, None, line, refusal)
-    given: dict[str, Any] = {
-        name: cell.strip() for name, cell in zip(header, cells, strict=False) if cell.strip()
-    }
+    given: dict[str, Any] = {name: cell.strip() for name, cell in zip(header, cells, strict=False) if cell.strip()}
     for name in shape.numbers & given.keys():
         if _NUMBER.fullmatch(given[name]):
             given[name] = int(given[name])

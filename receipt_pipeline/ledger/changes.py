@@ -26,9 +26,7 @@ _SNAPSHOT = sa.text(
     " system_identifier || '/' || d.oid || '/' || (SELECT xmin FROM alembic_version) AS place"
     " FROM pg_control_system(), pg_database AS d WHERE d.datname = current_database()"
 )
-_SAME_COURSE = sa.text(
-    "SELECT pg_snapshot_xmax(CAST(:seen AS pg_snapshot)) <= pg_snapshot_xmax(pg_current_snapshot())"
-)
+_SAME_COURSE = sa.text("SELECT pg_snapshot_xmax(CAST(:seen AS pg_snapshot)) <= pg_snapshot_xmax(pg_current_snapshot())")
 # The first half lets an index answer: what is older than every writer open at the time was seen.
 _NOT_SEEN = (
     "(events.written_in >= CAST(CAST(pg_snapshot_xmin(CAST(:seen AS pg_snapshot)) AS text) AS bigint)"
@@ -71,9 +69,7 @@ class LedgerMark:
 
 def mark_from(document: Mapping[str, Any]) -> LedgerMark:
     """Return the mark that `as_document` made. Raises KeyError or TypeError when it is none."""
-    return LedgerMark(
-        int(document["seq"]), str(document["event"]), str(document["place"]), str(document["seen"])
-    )
+    return LedgerMark(int(document["seq"]), str(document["event"]), str(document["place"]), str(document["seen"]))
 
 
 def read_mark(tx: LedgerTransaction) -> LedgerMark:

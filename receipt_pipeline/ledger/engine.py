@@ -314,9 +314,7 @@ def _is_away(error: BaseException) -> bool:
     return lost or type(error) in _TROUBLE
 
 
-def _unavailable(
-    error: BaseException, *, reason: Reason = LEDGER_UNAVAILABLE, **facts: Any
-) -> LedgerUnavailable:
+def _unavailable(error: BaseException, *, reason: Reason = LEDGER_UNAVAILABLE, **facts: Any) -> LedgerUnavailable:
     cause = _cause(error)
     return LedgerUnavailable(STORAGE_FULL if cause in _NO_SPACE else reason, **facts, cause=cause)
 

@@ -31,9 +31,7 @@ def newest_grant(tx: LedgerTransaction, *, tenant: str, caller: str) -> dict[str
     return tx.row(_NEWEST, {"of_tenant": tenant, "of_caller": caller})
 
 
-def authority_fault(
-    tx: LedgerTransaction, *, tenant: str, caller: str, role: Role | None = None
-) -> Reason | None:
+def authority_fault(tx: LedgerTransaction, *, tenant: str, caller: str, role: Role | None = None) -> Reason | None:
     """Return why a caller may not act now, None while he may.
 
     A caller without any recorded grant acts under the roles of the settings alone. A grant that
@@ -74,13 +72,7 @@ def acting_under_grant(tx: LedgerTransaction, principal: Principal) -> Principal
 
 
 def give_grant(
-    tx: LedgerTransaction,
-    *,
-    tenant: str,
-    caller: str,
-    roles: Collection[str],
-    actor: str,
-    lasts_s: float | None = None,
+    tx: LedgerTransaction, *, tenant: str, caller: str, roles: Collection[str], actor: str, lasts_s: float | None = None
 ) -> int:
     """Record a new grant, which decides from now on; returns its number."""
     now = tx.now()
@@ -105,9 +97,7 @@ def revoke_grant(tx: LedgerTransaction, *, tenant: str, caller: str, actor: str)
     Revoking twice changes nothing. A caller without a grant gets a revoked one.
     """
     grant = newest_grant(tx, tenant=tenant, caller=caller)
-    number = (
-        grant["grant_no"] if grant else give_grant(tx, tenant=tenant, caller=caller, roles=(), actor=actor)
-    )
+    number = grant["grant_no"] if grant else give_grant(tx, tenant=tenant, caller=caller, roles=(), actor=actor)
     written = tx.execute(
         update(grants)
         .where(grants.c.grant_no == number)
@@ -204,6 +194,4 @@ def put_submitter(tx: LedgerTransaction, *, tenant: str, caller: str, quota_item
                 changed_at=now,
             )
         )
-    append_event(
-        tx, EventKind.SUBMITTER_CHANGED, tenant=tenant, caller=caller, quota_items=quota_items, by=actor
-    )
+    append_event(tx, EventKind.SUBMITTER_CHANGED, tenant=tenant, caller=caller, quota_items=quota_items, by=actor)

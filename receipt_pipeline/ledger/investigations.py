@@ -12,12 +12,7 @@ from sqlalchemy import ColumnElement, bindparam, func, insert, or_, select, true
 
 from receipt_pipeline.core.errors import InputRefused, NotAllowed, NotFound
 from receipt_pipeline.core.limits import Limits
-from receipt_pipeline.core.reasons import (
-    INVESTIGATION_CLOSED,
-    INVESTIGATION_UNKNOWN_OWNER,
-    NOT_FOUND,
-    Reason,
-)
+from receipt_pipeline.core.reasons import INVESTIGATION_CLOSED, INVESTIGATION_UNKNOWN_OWNER, NOT_FOUND, Reason
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.schema.effects import investigations
@@ -225,23 +220,17 @@ def _add_evidence(tx: LedgerTransaction, known: Mapping[str, Any], evidence: Map
     return str(known["investigation_id"])
 
 
-def read_investigation(
-    tx: LedgerTransaction, investigation_id: str, *, tenant: str | None = None
-) -> InvestigationRow:
+def read_investigation(tx: LedgerTransaction, investigation_id: str, *, tenant: str | None = None) -> InvestigationRow:
     """Return one investigation. Raises NotFound: unknown, or another tenant's."""
     row = tx.row(
-        select(investigations)
-        .where(investigations.c.investigation_id == investigation_id)
-        .where(_is_visible(tenant))
+        select(investigations).where(investigations.c.investigation_id == investigation_id).where(_is_visible(tenant))
     )
     if row is None:
         raise NotFound(NOT_FOUND, investigation_id=investigation_id)
     return InvestigationRow.from_row(row)
 
 
-def list_investigations(
-    tx: LedgerTransaction, *, only_open: bool, tenant: str | None = None
-) -> list[dict[str, Any]]:
+def list_investigations(tx: LedgerTransaction, *, only_open: bool, tenant: str | None = None) -> list[dict[str, Any]]:
     """Return investigations, those with the nearest deadline first; none that are another tenant's."""
     query = select(investigations).order_by(investigations.c.deadline_at, investigations.c.investigation_id)
     if only_open:
@@ -305,17 +294,13 @@ def escalate_overdue(tx: LedgerTransaction, *, limits: Limits) -> list[str]:
     escalation = limits.staffing.escalation
     if escalation not in limits.staffing.principals:
         return []
-    overdue = [
-        row["investigation_id"] for row in tx.rows(_OVERDUE, {"now": tx.now(), "escalation": escalation})
-    ]
+    overdue = [row["investigation_id"] for row in tx.rows(_OVERDUE, {"now": tx.now(), "escalation": escalation})]
     for investigation_id in overdue:
         assign_investigation(tx, investigation_id, owner=escalation, actor=RECONCILER, limits=limits)
     return overdue
 
 
-def resolve_investigation(
-    tx: LedgerTransaction, investigation_id: str, *, resolution: str, actor: str
-) -> None:
+def resolve_investigation(tx: LedgerTransaction, investigation_id: str, *, resolution: str, actor: str) -> None:
     """Resolve an investigation with a recorded decision; the same decision again changes nothing."""
     row = read_investigation(tx, investigation_id)
     written = tx.execute(

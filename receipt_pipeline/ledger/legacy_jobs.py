@@ -15,13 +15,7 @@ from receipt_pipeline.core.errors import KeyConflict, NotFound
 from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.lifecycle import TerminalClass
 from receipt_pipeline.core.limits import Limits
-from receipt_pipeline.core.reasons import (
-    IMPORT_BY_WORD,
-    IMPORT_CONFLICT,
-    IMPORT_OPEN_THERE,
-    NOT_FOUND,
-    REASONS,
-)
+from receipt_pipeline.core.reasons import IMPORT_BY_WORD, IMPORT_CONFLICT, IMPORT_OPEN_THERE, NOT_FOUND, REASONS
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import (
     OPEN,
@@ -112,9 +106,7 @@ def record_legacy_job(
         .where(imported_jobs.c.external_id == job.external_id)
     )
     if known is None:
-        return _insert(
-            tx, job, tenant=tenant, origin=origin, actor=actor, limits=limits
-        ), ImportOutcome.IMPORTED
+        return _insert(tx, job, tenant=tenant, origin=origin, actor=actor, limits=limits), ImportOutcome.IMPORTED
     job_id = str(known["job_id"])
     if known["row_digest"] == job.digest:
         return job_id, ImportOutcome.KNOWN
@@ -127,21 +119,12 @@ def record_legacy_job(
     if job.terminal_class is None:
         _append(tx, EventKind.IMPORTED, job_id, tenant, state=job.state_name)
         return job_id, ImportOutcome.KNOWN
-    _append(
-        tx,
-        EventKind.IMPORT_ENDED,
-        job_id,
-        tenant,
-        state=job.state_name,
-        terminal_class=job.terminal_class.value,
-    )
+    _append(tx, EventKind.IMPORT_ENDED, job_id, tenant, state=job.state_name, terminal_class=job.terminal_class.value)
     _answer(tx, str(known["investigation_id"]), actor=actor)
     return job_id, ImportOutcome.ENDED
 
 
-def _insert(
-    tx: LedgerTransaction, job: LegacyJob, *, tenant: str, origin: str, actor: str, limits: Limits
-) -> str:
+def _insert(tx: LedgerTransaction, job: LegacyJob, *, tenant: str, origin: str, actor: str, limits: Limits) -> str:
     job_id = new_id(tx, IMPORTED_PREFIX.removesuffix("_"))
     asked = None
     if job.terminal_class is None:
@@ -153,13 +136,8 @@ def _insert(
                 job_id=job_id,
                 reason=IMPORT_OPEN_THERE,
                 suspected_effect=f"whatever {origin} may still do for its job",
-                allowed_repair=f"look the job up in {origin} and import its final row,"
-                " or record what was found",
-                evidence={
-                    "origin": origin,
-                    "external_id": job.external_id,
-                    "state_as_written": job.state_name,
-                },
+                allowed_repair=f"look the job up in {origin} and import its final row, or record what was found",
+                evidence={"origin": origin, "external_id": job.external_id, "state_as_written": job.state_name},
                 tenant=tenant,
             ),
             limits=limits,
@@ -185,9 +163,7 @@ def _append(tx: LedgerTransaction, kind: EventKind, job_id: str, tenant: str, **
 
 def _answer(tx: LedgerTransaction, investigation_id: str, *, actor: str) -> None:
     """Resolve the question with the row that answers it, unless a person has decided already."""
-    state = tx.scalar(
-        select(investigations.c.state).where(investigations.c.investigation_id == investigation_id)
-    )
+    state = tx.scalar(select(investigations.c.state).where(investigations.c.investigation_id == investigation_id))
     if state == OPEN:
         resolve_investigation(tx, investigation_id, resolution="its final row was imported", actor=actor)
 
@@ -266,14 +242,6 @@ def legacy_job_document(row: Mapping[str, Any], investigation: Mapping[str, Any]
         "evidence": {"state_as_written": row["state_as_written"], "row_digest": row["row_digest"]},
         "identity": {
             name: row[name]
-            for name in (
-                "job_id",
-                "tenant",
-                "caller",
-                "origin",
-                "external_id",
-                "idempotency_key",
-                "imported_by",
-            )
+            for name in ("job_id", "tenant", "caller", "origin", "external_id", "idempotency_key", "imported_by")
         },
     }

@@ -56,18 +56,11 @@ def move_alias(tx: LedgerTransaction, *, alias: str, release_id: str, moved_by: 
     current = alias_head(tx, alias)
     if current is not None and current["release_id"] == release_id and current["moved_by"] == moved_by:
         return
-    tx.execute(
-        insert(aliases).values(alias=alias, release_id=release_id, moved_by=moved_by, moved_at=tx.now())
-    )
+    tx.execute(insert(aliases).values(alias=alias, release_id=release_id, moved_by=moved_by, moved_at=tx.now()))
     append_event(tx, EventKind.ALIAS_MOVED, alias=alias, release_id=release_id, by=moved_by)
 
 
-_HEAD = (
-    select(aliases)
-    .where(aliases.c.alias == bindparam("of_alias"))
-    .order_by(aliases.c.move_no.desc())
-    .limit(1)
-)
+_HEAD = select(aliases).where(aliases.c.alias == bindparam("of_alias")).order_by(aliases.c.move_no.desc()).limit(1)
 _RELEASE = select(releases).where(releases.c.release_id == bindparam("release"))
 
 
@@ -148,12 +141,7 @@ def record_override(
 ) -> None:
     """Record that a person let a release through although these measures are worse."""
     append_event(
-        tx,
-        EventKind.WORSE_RELEASE_ALLOWED,
-        release_id=release_id,
-        measures=list(measures),
-        by=actor,
-        because=because,
+        tx, EventKind.WORSE_RELEASE_ALLOWED, release_id=release_id, measures=list(measures), by=actor, because=because
     )
 
 

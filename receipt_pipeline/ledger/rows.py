@@ -186,10 +186,7 @@ class ItemRow:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> ItemRow:
         """Read one row of `select(items)`."""
-        members = {
-            "item_class": _member(ItemClass, row["item_class"]),
-            "decision": _member(Decision, row["decision"]),
-        }
+        members = {"item_class": _member(ItemClass, row["item_class"]), "decision": _member(Decision, row["decision"])}
         return cls(**{**row, **members})
 
     def as_mapping(self) -> dict[str, Any]:

@@ -47,9 +47,7 @@ def read_own_job(tx: LedgerTransaction, job_id: str, *, tenant: str | None) -> J
     return job
 
 
-def read_facts(
-    tx: LedgerTransaction, job_id: str, *, tenant: str | None = None, whole: bool = False
-) -> JobFacts:
+def read_facts(tx: LedgerTransaction, job_id: str, *, tenant: str | None = None, whole: bool = False) -> JobFacts:
     """Return everything that the documents of one job are built from.
 
     Args:
@@ -226,6 +224,4 @@ def list_review_tasks(
         query = query.where(review_tasks.c.state == TASK_OPEN)
     if job_id is not None:
         query = query.where(review_tasks.c.job_id == job_id)
-    return tx.rows(
-        query.order_by(review_tasks.c.created_at, review_tasks.c.decision_id).limit(TASKS_LIST_MAX)
-    )
+    return tx.rows(query.order_by(review_tasks.c.created_at, review_tasks.c.decision_id).limit(TASKS_LIST_MAX))

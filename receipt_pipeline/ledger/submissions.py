@@ -93,12 +93,8 @@ def open_submission(
     return submission_id
 
 
-def _append_finished(
-    tx: LedgerTransaction, submission_id: str, *, tenant: str, state: SubmissionState
-) -> None:
-    append_event(
-        tx, EventKind.SUBMISSION_SETTLED, tenant=tenant, submission_id=submission_id, state=state.value
-    )
+def _append_finished(tx: LedgerTransaction, submission_id: str, *, tenant: str, state: SubmissionState) -> None:
+    append_event(tx, EventKind.SUBMISSION_SETTLED, tenant=tenant, submission_id=submission_id, state=state.value)
 
 
 def read_submission(tx: LedgerTransaction, submission_id: str) -> dict[str, Any]:
@@ -115,9 +111,7 @@ def submission_status(tx: LedgerTransaction, submission_id: str, *, tenant: str)
         NotFound: unknown, or of another tenant; the answer is the same.
     """
     row = tx.row(
-        select(submissions)
-        .where(submissions.c.submission_id == submission_id)
-        .where(submissions.c.tenant == tenant)
+        select(submissions).where(submissions.c.submission_id == submission_id).where(submissions.c.tenant == tenant)
     )
     if row is None:
         raise NotFound(NOT_FOUND, submission_id=submission_id)
@@ -173,9 +167,7 @@ def restart_submission(
         update(submissions)
         .where(submissions.c.submission_id == submission_id)
         .where(submissions.c.state == SubmissionState.WAITING)
-        .values(
-            document_digest=document_digest, facts=dict(facts), stored={}, received_at=now, updated_at=now
-        )
+        .values(document_digest=document_digest, facts=dict(facts), stored={}, received_at=now, updated_at=now)
     )
 
 
@@ -277,9 +269,7 @@ def finish_submission(
 def note_digest(tx: LedgerTransaction, submission_id: str, document_digest: str) -> None:
     """Note the digest of a delivery whose bytes were read only when it was taken in."""
     tx.execute(
-        update(submissions)
-        .where(submissions.c.submission_id == submission_id)
-        .values(document_digest=document_digest)
+        update(submissions).where(submissions.c.submission_id == submission_id).values(document_digest=document_digest)
     )
 
 

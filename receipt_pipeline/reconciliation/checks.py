@@ -58,9 +58,7 @@ class AlertSummary:
     resolved: tuple[str, ...] = ()
 
 
-def review_alerts(
-    context: ReconciliationContext, thresholds: AlertThresholds, *, whole: bool
-) -> AlertSummary:
+def review_alerts(context: ReconciliationContext, thresholds: AlertThresholds, *, whole: bool) -> AlertSummary:
     """Raise and resolve alerts; repeating it changes nothing.
 
     Args:
@@ -88,15 +86,11 @@ def find_alerts(tx: LedgerTransaction, *, kinds: Collection[AlertKind], bounds: 
         if invariant.alert is not None and invariant.alert in kinds:
             for row in find(tx, invariant, bounds).rows:
                 subject = str(row.get("subject") or row["job_id"])
-                once[invariant.alert, subject] = AlertFinding(
-                    invariant.alert, subject, row.get("job_id"), _plain(row)
-                )
+                once[invariant.alert, subject] = AlertFinding(invariant.alert, subject, row.get("job_id"), _plain(row))
     return [once[name] for name in sorted(once)]
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts of a row as plain JSON."""
     kept = {name: value for name, value in row.items() if name not in ("job_id", "subject")}
-    return {
-        name: value.isoformat() if isinstance(value, dt.datetime) else value for name, value in kept.items()
-    }
+    return {name: value.isoformat() if isinstance(value, dt.datetime) else value for name, value in kept.items()}

@@ -90,9 +90,7 @@ def observe_results(
         after = expected[-1].job_id
 
 
-def observe_result(
-    context: ReconciliationContext, expected: ExpectedResult, *, depth: Depth
-) -> ObjectObservation:
+def observe_result(context: ReconciliationContext, expected: ExpectedResult, *, depth: Depth) -> ObjectObservation:
     """Look at the object of one succeeded job."""
     observed = ObjectObservation(
         object_key=expected.object_key,
@@ -149,10 +147,7 @@ def find_orphans(context: ReconciliationContext) -> Iterator[tuple[int, list[Obj
             explained = explained_keys(tx, (entry.key for entry in batch))
         orphans = [
             ObjectObservation(
-                object_key=entry.key,
-                job_id=None,
-                outcome=ObjectOutcome.ORPHAN,
-                found_size_bytes=entry.size_bytes,
+                object_key=entry.key, job_id=None, outcome=ObjectOutcome.ORPHAN, found_size_bytes=entry.size_bytes
             )
             for entry in batch
             if entry.key not in explained and entry.modified_at <= untouched_since

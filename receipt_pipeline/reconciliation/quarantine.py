@@ -51,9 +51,7 @@ def _further(rows: list[dict[str, Any]], listed: set[str]) -> list[dict[str, Any
     for row in rows:
         for digest, source in ((row["other_digest"], row["source"]), (row["known_digest"], "intent")):
             if digest not in listed:
-                entries.setdefault(
-                    digest, {"digest": digest, "source": source, "lease_epoch": row["lease_epoch"]}
-                )
+                entries.setdefault(digest, {"digest": digest, "source": source, "lease_epoch": row["lease_epoch"]})
     return list(entries.values())
 
 
@@ -85,12 +83,7 @@ def resolve_quarantine(
             withdraw_output(tx, job_id=job_id, note=DecisionNote(actor, note), limits=context.limits)
         else:
             keep_output(
-                tx,
-                job_id=job_id,
-                digest=keep,
-                note=DecisionNote(actor, note),
-                limits=context.limits,
-                verified=verified,
+                tx, job_id=job_id, digest=keep, note=DecisionNote(actor, note), limits=context.limits, verified=verified
             )
     point("quarantine.after")
 
@@ -120,8 +113,7 @@ def _verified(context: ReconciliationContext, job_id: str, digest: str) -> Verif
 def _agrees(data: bytes, job: JobRow, rows: list[ItemRow]) -> bool:
     document = parse_result(data)
     stated = [
-        (item.ordinal, item.decision_id, item.outcome.item_class.value, item.outcome_digest)
-        for item in document.items
+        (item.ordinal, item.decision_id, item.outcome.item_class.value, item.outcome_digest) for item in document.items
     ]
     committed = [(row.ordinal, row.decision_id, row.item_class, row.outcome_digest) for row in rows]
     pins = job.pins

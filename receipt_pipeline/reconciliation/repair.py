@@ -7,12 +7,7 @@ from dataclasses import dataclass, fields, replace
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.reasons import FACT_STANDS
 from receipt_pipeline.ledger.effects.objects import expected_results
-from receipt_pipeline.ledger.investigations import (
-    OBJECT_KINDS,
-    OPEN,
-    read_investigation,
-    resolve_investigation,
-)
+from receipt_pipeline.ledger.investigations import OBJECT_KINDS, OPEN, read_investigation, resolve_investigation
 from receipt_pipeline.ledger.jobs.quarantine import withdraw_result
 from receipt_pipeline.reconciliation.compare import Depth, observe_result
 from receipt_pipeline.reconciliation.context import ReconciliationContext
@@ -22,11 +17,7 @@ from receipt_pipeline.reconciliation.expire import (
     expire_overdue,
     take_over_overrunning,
 )
-from receipt_pipeline.reconciliation.investigate import (
-    investigate_all,
-    investigate_open_jobs,
-    is_still_violated,
-)
+from receipt_pipeline.reconciliation.investigate import investigate_all, investigate_open_jobs, is_still_violated
 from receipt_pipeline.reconciliation.quarantine import hold_divergence
 from receipt_pipeline.reconciliation.sweep import SweepSummary, record_observations
 from receipt_pipeline.reconciliation.sweep import sweep_objects as sweep_store
@@ -163,6 +154,4 @@ def _observe_again(context: ReconciliationContext, job_id: str | None) -> None:
     """Look at the object now: it may have been restored since the last sweep."""
     with context.ledger.reading() as tx:
         expected = expected_results(tx, job_ids=[job_id] if job_id else [])
-    record_observations(
-        context, [observe_result(context, result, depth=Depth.CONTENT) for result in expected]
-    )
+    record_observations(context, [observe_result(context, result, depth=Depth.CONTENT) for result in expected])

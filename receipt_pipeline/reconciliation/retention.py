@@ -67,9 +67,7 @@ def _purge(context: ReconciliationContext, job_id: str, keys: Sequence[str]) -> 
 def expire_diagnostics(context: ReconciliationContext) -> list[str]:
     """Remove hosts, runs and measurements of attempts, sooner than any payload; returns job ids."""
     with context.ledger.reading() as tx:
-        due = due_diagnostics(
-            tx, retention_s=context.limits.retention.diagnostics_retention_s, limit=JOBS_BATCH_MAX
-        )
+        due = due_diagnostics(tx, retention_s=context.limits.retention.diagnostics_retention_s, limit=JOBS_BATCH_MAX)
     for job_id in due:
         with context.ledger.transaction() as tx:
             forget_diagnostics(tx, job_id)
@@ -116,9 +114,7 @@ def sweep_scans(context: ReconciliationContext) -> ScanSweep:
             condemned = removed_scans(tx, [entry.key for entry in batch])
             held = held_keys(tx, [entry.key for entry in batch])
         removed += [key for key in sorted(condemned - held) if _remove(context, key)]
-        unheld = [
-            entry.key for entry in batch if entry.key not in held | condemned and entry.modified_at <= old
-        ]
+        unheld = [entry.key for entry in batch if entry.key not in held | condemned and entry.modified_at <= old]
         marked += _mark(context, unheld)
     return ScanSweep(tuple(removed), marked, released)
 

@@ -18,12 +18,7 @@ from receipt_pipeline.ledger.effects.objects import (
     record_object_check,
 )
 from receipt_pipeline.ledger.schema.effects import object_checks
-from receipt_pipeline.reconciliation.compare import (
-    Depth,
-    find_orphans,
-    observe_result,
-    observe_results,
-)
+from receipt_pipeline.reconciliation.compare import Depth, find_orphans, observe_result, observe_results
 from receipt_pipeline.reconciliation.context import ReconciliationContext
 
 
@@ -59,9 +54,7 @@ def _sweep_results(context: ReconciliationContext, *, depth: Depth) -> tuple[int
     return looked_at, faults, recorded
 
 
-def _read_doubtful(
-    context: ReconciliationContext, batch: Sequence[ObjectObservation]
-) -> list[ObjectObservation]:
+def _read_doubtful(context: ReconciliationContext, batch: Sequence[ObjectObservation]) -> list[ObjectObservation]:
     """Read what is present but was never found right: its presence alone proves nothing."""
     known = _known_checks(context, batch)
     doubtful = {
@@ -110,9 +103,7 @@ def record_observations(context: ReconciliationContext, observations: Iterable[O
         return recorded + sum(record_object_check(tx, observation) for observation in changed)
 
 
-def _known_checks(
-    context: ReconciliationContext, batch: Sequence[ObjectObservation]
-) -> dict[str, dict[str, Any]]:
+def _known_checks(context: ReconciliationContext, batch: Sequence[ObjectObservation]) -> dict[str, dict[str, Any]]:
     keys = [observation.object_key for observation in batch]
     with context.ledger.reading() as tx:
         rows = tx.rows(select(object_checks).where(object_checks.c.object_key.in_(keys)))

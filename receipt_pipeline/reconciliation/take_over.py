@@ -98,11 +98,7 @@ def _release(context: ReconciliationContext, blocked: set[str], *, granted: bool
             continue
         with context.ledger.transaction() as tx:
             if release_held(
-                tx,
-                job_id=row["job_id"],
-                seen_epoch=row["lease_epoch"],
-                granted=granted,
-                limits=context.limits,
+                tx, job_id=row["job_id"], seen_epoch=row["lease_epoch"], granted=granted, limits=context.limits
             ):
                 released.append(row["job_id"])
     return tuple(released)

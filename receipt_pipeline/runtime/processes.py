@@ -51,9 +51,7 @@ def _reset_signals() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def start_group(
-    command: Sequence[str], *, folder: Path, env: Mapping[str, str], log: Path
-) -> subprocess.Popen[bytes]:
+def start_group(command: Sequence[str], *, folder: Path, env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
     """Start a console script of this environment as the leader of a group; output goes to `log`."""
     program = Path(sys.executable).parent / command[0]
     with log.open("ab") as output:

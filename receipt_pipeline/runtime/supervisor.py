@@ -37,9 +37,7 @@ CODE_SERVER, WEB_SERVER, DAEMON = "code-server", "dagster-webserver", "dagster-d
 START_WAIT_S = 120.0
 # A code server that cannot start is tried again, but never in a tight loop.
 RESTART_EVERY_S = 10.0
-_OPEN_DAGSTER = (
-    "import dagster as dg; i = dg.DagsterInstance.get(); i.get_runs(limit=1); i.all_instigator_state()"
-)
+_OPEN_DAGSTER = "import dagster as dg; i = dg.DagsterInstance.get(); i.get_runs(limit=1); i.all_instigator_state()"
 _HEALTH = "{instance{daemonHealth{allDaemonStatuses{healthy required}}}}"
 
 
@@ -148,9 +146,7 @@ class Supervisor:
         return self._settings.dagster_home / f"{name}.log"
 
     def _start(self, name: str, command: list[str]) -> None:
-        self.processes[name] = start_group(
-            command, folder=self._settings.home, env=self._env, log=self._log(name)
-        )
+        self.processes[name] = start_group(command, folder=self._settings.home, env=self._env, log=self._log(name))
         record_groups(_record(self._settings), self.processes.values())
 
     def _wait(self, is_ready: Callable[[], bool]) -> None:

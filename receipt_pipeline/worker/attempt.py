@@ -72,12 +72,7 @@ class Attempt:
 
     @contextmanager
     def writing(
-        self,
-        kind: str,
-        *,
-        ordinal: int | None = None,
-        digest: str | None = None,
-        outcome: ItemOutcome | None = None,
+        self, kind: str, *, ordinal: int | None = None, digest: str | None = None, outcome: ItemOutcome | None = None
     ) -> Iterator[LedgerTransaction]:
         """Open the transaction of one fenced write; a refusal is kept with the digest that it carried.
 
@@ -121,9 +116,7 @@ def record_rejection(
         known = competing_digests(tx, job_id=token.job_id, subject=subject) + further
         # What the ledger committed or another attempt intended stands against what this worker carried.
         if any(entry["digest"] != digest for entry in known if not entry["source"].startswith("refused")):
-            hold_divergent(
-                tx, job_id=token.job_id, subject=subject, limits=worker.limits, further=further or None
-            )
+            hold_divergent(tx, job_id=token.job_id, subject=subject, limits=worker.limits, further=further or None)
         return kept
 
 

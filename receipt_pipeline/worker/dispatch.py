@@ -31,9 +31,7 @@ class Dispatched:
     stranded: tuple[str, ...]
 
 
-def dispatch_waves(
-    ledger: Ledger, *, worker_id: str, release_ids: Sequence[str], limits: Limits
-) -> Dispatched:
+def dispatch_waves(ledger: Ledger, *, worker_id: str, release_ids: Sequence[str], limits: Limits) -> Dispatched:
     """Register this installation, close silent waves, reserve ready jobs for the free slots.
 
     A wave that was reserved but whose run never started is handed out again: its run key is the
@@ -48,9 +46,7 @@ def dispatch_waves(
         _reserve_free_slots(tx, limits)
         waiting = [row for row in open_waves(tx) if row["started_at"] is None]
     point("reserve.after")
-    waves = tuple(
-        Wave(row["wave_id"], row["dispatch_no"], row["items_total"], row["jobs_total"]) for row in waiting
-    )
+    waves = tuple(Wave(row["wave_id"], row["dispatch_no"], row["items_total"], row["jobs_total"]) for row in waiting)
     return Dispatched(waves, tuple(closed), tuple(stranded))
 
 

@@ -128,9 +128,7 @@ class Heartbeat:
 
     def _renew(self, token: FencingToken | None) -> None:
         with self._worker.ledger.transaction() as tx:
-            renewed = token is None or renew_lease(
-                tx, token, lease_ttl_s=self._worker.limits.work.lease_ttl_s
-            )
+            renewed = token is None or renew_lease(tx, token, lease_ttl_s=self._worker.limits.work.lease_ttl_s)
             wave_open = not self._wave_id or renew_wave(tx, self._wave_id, run_id=self._worker.run_id)
         with self._lock:
             # The worker may have let go while the transaction ran; then the answer is about an old claim.

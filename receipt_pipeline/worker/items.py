@@ -128,9 +128,7 @@ def _finish(attempt: Attempt, item: ItemRow) -> FinishedItem:
         return FinishedItem(ordinal=ordinal, outcome=refused, invocations=0)
     kept = keep_unchanged(attempt.worker, item)
     if kept is not None:
-        return FinishedItem(
-            ordinal=ordinal, outcome=kept.outcome, invocations=0, kept_decision_id=kept.decision_id
-        )
+        return FinishedItem(ordinal=ordinal, outcome=kept.outcome, invocations=0, kept_decision_id=kept.decision_id)
     chain = _chain(attempt)
     point("model.before")
     outcome = chain.classify(
@@ -154,9 +152,7 @@ def _context(attempt: Attempt, ordinal: int) -> ItemContext:
     return ItemContext(accepted_at=attempt.claimed.job.submitted_at, earlier=earlier)
 
 
-def _remember(
-    attempt: Attempt, item: ItemRow, *, fields: Mapping[str, Any], evidence: Mapping[str, Any]
-) -> None:
+def _remember(attempt: Attempt, item: ItemRow, *, fields: Mapping[str, Any], evidence: Mapping[str, Any]) -> None:
     """Keep the print that a committed outcome holds, for the items after it."""
     if "scan_print" in evidence:
         attempt.printed[item.ordinal] = EarlierItem(item.item_id, fields, evidence["scan_print"])
@@ -228,9 +224,7 @@ class _Earlier:
 def _earlier_item(tx: LedgerTransaction, item: ItemRow) -> _Earlier | None:
     asking = jobs.alias("asking")
     asks_no_tasks = exists(
-        select(asking.c.job_id).where(
-            asking.c.job_id == item.job_id, asking.c.review_tasks == EffectDemand.NONE
-        )
+        select(asking.c.job_id).where(asking.c.job_id == item.job_id, asking.c.review_tasks == EffectDemand.NONE)
     )
     row = tx.row(
         select(items, jobs.c.result_key, jobs.c.result_digest, jobs.c.result_size_bytes)

@@ -22,11 +22,7 @@ from receipt_pipeline.worker.publish import publish
 
 logger = logging.getLogger(__name__)
 
-OUTCOME_OF_STOP = {
-    Stop.YIELDED: Outcome.YIELDED,
-    Stop.HELD: Outcome.QUARANTINED,
-    Stop.CLOSED: Outcome.CLOSED,
-}
+OUTCOME_OF_STOP = {Stop.YIELDED: Outcome.YIELDED, Stop.HELD: Outcome.QUARANTINED, Stop.CLOSED: Outcome.CLOSED}
 
 
 @dataclass(slots=True)
@@ -136,9 +132,7 @@ def _failure_class(failure: PipelineError) -> FailureClass:
 def _fail(attempt: Attempt, failure_class: FailureClass, reason: Reason) -> None:
     with attempt.writing("fail") as tx:
         attempt.record_facts(tx)
-        fail_attempt(
-            tx, attempt.token, failure_class=failure_class, reason=reason, limits=attempt.worker.limits
-        )
+        fail_attempt(tx, attempt.token, failure_class=failure_class, reason=reason, limits=attempt.worker.limits)
 
 
 def _line(worker: Worker, job_id: str, outcome: Outcome, done: int, *, seconds: float) -> JobResult:

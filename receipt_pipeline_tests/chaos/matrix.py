@@ -70,11 +70,7 @@ Progress = Callable[[dict[str, Any], int, int], None]
 
 
 def run_cells(
-    cells: Sequence[Cell],
-    ledgers: CellLedgers,
-    *,
-    progress: Progress,
-    keep: Path | None = None,
+    cells: Sequence[Cell], ledgers: CellLedgers, *, progress: Progress, keep: Path | None = None
 ) -> list[dict[str, Any]]:
     """Play the cells, several at a time, and return one line each, in order.
 
@@ -125,12 +121,7 @@ def _stage(ledgers: CellLedgers) -> Iterator[tuple[Instances, Processes]]:
 def _play(cell: Cell, instances: Instances, processes: Processes, keep: Path | None) -> dict[str, Any]:
     """Return the line of one cell; a cell that cannot happen has its rule as detail."""
     started = time.monotonic()
-    line = {
-        "boundary": cell.boundary,
-        "fault": cell.fault.value,
-        "ledger": cell.ledger,
-        "through": cell.through,
-    }
+    line = {"boundary": cell.boundary, "fault": cell.fault.value, "ledger": cell.ledger, "through": cell.through}
     if rule := why_not(cell.boundary, cell.fault):
         return line | {"verdict": Verdict.NOT_APPLICABLE.value, "detail": rule, "seconds": 0.0}
     limits = {**SCENARIOS[cell.boundary].limits, **(WATCHED_LIMITS if cell.fault is CellFault.STALL else {})}
@@ -303,9 +294,7 @@ def _ledgers(command: argparse.ArgumentParser, name: str) -> CellLedgers:
     except PipelineError as error:
         command.error(f"{error.reason.code} {error.facts}")
     if not url.startswith("postgresql"):
-        command.error(
-            "--ledger postgres needs RECEIPTS_POSTGRES_URL, a server where this user may create databases"
-        )
+        command.error("--ledger postgres needs RECEIPTS_POSTGRES_URL, a server where this user may create databases")
     return PostgresLedgers(sa.make_url(url))
 
 

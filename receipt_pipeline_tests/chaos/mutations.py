@@ -131,10 +131,7 @@ MUTATIONS = (
                     ("(jobs.c.state == JobState.ACCEPTED) & ", ""),
                 ),
             ),
-            (
-                expire.overdue_job_ids,
-                (("jobs.c.state == JobState.ACCEPTED", "jobs.c.terminal_at.is_(None)"),),
-            ),
+            (expire.overdue_job_ids, (("jobs.c.state == JobState.ACCEPTED", "jobs.c.terminal_at.is_(None)"),)),
         ),
         breaks="expiry_and_claim_exclude_each_other",
     ),
@@ -186,12 +183,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an upload of a worker that lost its lease is intended",
-        (
-            (
-                publication.record_intent,
-                (("require_lease(tx, token)", "read_job(tx, token.job_id, lock=True)"),),
-            ),
-        ),
+        ((publication.record_intent, (("require_lease(tx, token)", "read_job(tx, token.job_id, lock=True)"),)),),
         breaks="only_the_holder_writes",
         seed=2,
         names=(("read_job", read_job),),

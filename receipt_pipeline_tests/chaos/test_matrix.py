@@ -90,9 +90,7 @@ def test_a_kill_right_before_or_after_a_durable_boundary_leaves_one_effect_ledge
 
 @pytest.mark.requirement("R153")
 @pytest.mark.parametrize(("boundary", "fault"), THEFTS)
-def test_a_stolen_lease_leaves_the_outcome_to_the_holder(
-    lines: Lines, boundary: str, fault: CellFault
-) -> None:
+def test_a_stolen_lease_leaves_the_outcome_to_the_holder(lines: Lines, boundary: str, fault: CellFault) -> None:
     verdict, detail = ending(lines, boundary, fault)
     assert (verdict, detail) == ("converged", "lost → committed → succeeded/complete")
 
@@ -109,19 +107,14 @@ def test_a_cancellation_at_a_boundary_closes_an_open_job_and_changes_no_closed_o
 
 @pytest.mark.requirement("R156")
 @pytest.mark.parametrize(("boundary", "fault"), OTHERS)
-def test_every_other_scenario_ends_balanced_or_owned(
-    further_lines: Lines, boundary: str, fault: CellFault
-) -> None:
+def test_every_other_scenario_ends_balanced_or_owned(further_lines: Lines, boundary: str, fault: CellFault) -> None:
     verdict, detail = ending(further_lines, boundary, fault)
     assert verdict in SAFE, detail
 
 
 @pytest.mark.requirement("R159")
 def test_an_accepted_job_is_processed_though_its_caller_got_no_answer(further_lines: Lines) -> None:
-    assert ending(further_lines, "accept", CellFault.KILL_AFTER) == (
-        "converged",
-        "committed → succeeded/complete",
-    )
+    assert ending(further_lines, "accept", CellFault.KILL_AFTER) == ("converged", "committed → succeeded/complete")
 
 
 @pytest.mark.requirement("R159")

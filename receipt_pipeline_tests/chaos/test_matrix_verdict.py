@@ -48,9 +48,7 @@ class Scenario:
         """Play steps, all under one plan."""
         for step in steps:
             run_step_order(
-                StepOrder(
-                    step, str(self.folder), self.environment, plan, facts={"items": 2, "job_limits": {}}
-                )
+                StepOrder(step, str(self.folder), self.environment, plan, facts={"items": 2, "job_limits": {}})
             )
         remove_plan()
 
@@ -87,9 +85,7 @@ def finished(scenario: Scenario) -> Scenario:
 
 
 @pytest.mark.requirement("R156", "R158")
-def test_a_scenario_without_a_fault_converges_and_a_second_reconciliation_changes_nothing(
-    finished: Scenario,
-) -> None:
+def test_a_scenario_without_a_fault_converges_and_a_second_reconciliation_changes_nothing(finished: Scenario) -> None:
     assert finished.verdict() == ("converged", "committed → succeeded/complete")
     assert finished.verdict() == ("converged", "committed → succeeded/complete")
 
@@ -100,9 +96,7 @@ def test_a_job_that_waits_or_runs_without_an_owned_investigation_is_broken(scena
     verdict, found = scenario.verdict()
     assert (verdict, "is still accepted/" in found, "owned: False" in found) == ("BROKEN", True, True)
     with scenario.services.ledger.transaction() as tx:
-        claim = claim_job(
-            tx, job_id=scenario.job_id, owner="w", run_id="r", limits=scenario.services.settings.limits
-        )
+        claim = claim_job(tx, job_id=scenario.job_id, owner="w", run_id="r", limits=scenario.services.settings.limits)
     assert isinstance(claim, ClaimedJob)
     verdict, found = scenario.verdict()
     assert (verdict, "is still running/working, owned: False" in found) == ("BROKEN", True)
@@ -113,9 +107,7 @@ def test_a_job_that_waits_or_runs_without_an_owned_investigation_is_broken(scena
 def test_a_lost_object_is_owned_with_owner_deadline_and_repair(finished: Scenario) -> None:
     four_jobs.remove_result_object(finished.services, finished.job_id)
     assert finished.verdict() == ("owned", "committed → succeeded/complete; owned: missing_object")
-    (investigation,) = operator.list_investigations(
-        finished.services, finished.services.principal(), only_open=True
-    )
+    (investigation,) = operator.list_investigations(finished.services, finished.services.principal(), only_open=True)
     assert investigation["owner"] in finished.services.settings.limits.staffing.principals
     assert investigation["deadline_at"] > investigation["opened_at"]
     assert investigation["allowed_repair"]
@@ -181,9 +173,7 @@ def test_a_delayed_delivery_arrives_later_and_once(scenario: Scenario) -> None:
 @pytest.mark.requirement("R154")
 def test_a_duplicate_message_makes_no_second_task(finished: Scenario) -> None:
     before = reviewer.list_tasks(finished.services, finished.services.principal(), only_open=False)
-    assert [four_jobs.deliver_again(finished.services, finished.job_id) for _ in range(2)] == [
-        "duplicate"
-    ] * 2
+    assert [four_jobs.deliver_again(finished.services, finished.job_id) for _ in range(2)] == ["duplicate"] * 2
     assert reviewer.list_tasks(finished.services, finished.services.principal(), only_open=False) == before
     assert finished.verdict() == ("converged", "committed → succeeded/complete")
 

@@ -73,9 +73,7 @@ def test_a_success_is_acted_upon_once_with_one_task_per_decision(acted: int, tas
         "jobs": [{"job_id": "job_1"}],
         "items": [{"job_id": "job_1", "item_class": "classified", "decision_id": "d-0"}],
         "effects": [{"job_id": "job_1", "kind": "review_tasks", "state": "committed"}],
-        "consumed": [
-            {"job_id": "job_1", "outcome": "acted", "tasks_made": number == 0} for number in range(acted)
-        ],
+        "consumed": [{"job_id": "job_1", "outcome": "acted", "tasks_made": number == 0} for number in range(acted)],
         "review_tasks": [{"job_id": "job_1", "decision_id": f"d-{number}"} for number in range(tasks)],
     }
     found = LedgerRows(rows=rows, limits=Limits(), now=0, second=1)

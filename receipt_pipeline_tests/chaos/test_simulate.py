@@ -93,10 +93,7 @@ class AnyInstance(RuleBasedStateMachine):
         self.harness.clock.advance(2.0)
         self.harness.run(actor, pauses=pauses)
 
-    @rule(
-        place=st.sampled_from(PLACES),
-        number=st.integers(0, 9),
-    )
+    @rule(place=st.sampled_from(PLACES), number=st.integers(0, 9))
     def the_next_decision_there_is_a_fault(self, place: Place, number: int) -> None:
         """Order a fault for the next decision at a place."""
         kinds = [fault for fault in FAULTS_AT[place] if fault is not Fault.LEASE_THEFT]

@@ -13,14 +13,7 @@ from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import InputRefused, KeyConflict
 from receipt_pipeline.core.request import JobRequest, LimitsRequest, resolve_limits
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.accept import (
-    Lineage,
-    NewJob,
-    find_replay,
-    insert_job,
-    queue_age_s,
-    record_replay,
-)
+from receipt_pipeline.ledger.jobs.accept import Lineage, NewJob, find_replay, insert_job, queue_age_s, record_replay
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.finalize import close_without_result
 from receipt_pipeline.ledger.releases import move_alias, retire_release
@@ -153,10 +146,7 @@ def test_pins_are_frozen_at_acceptance(ledger: Ledger) -> None:
 @pytest.mark.requirement("R014")
 def test_a_release_that_nobody_approved_or_that_is_retired_is_refused(ledger: Ledger) -> None:
     release_id = builders.approve(ledger)
-    for written, code in (
-        (digest_of("unapproved"), "RELEASE.UNAPPROVED.v1"),
-        ("staging", "RELEASE.UNKNOWN.v1"),
-    ):
+    for written, code in ((digest_of("unapproved"), "RELEASE.UNAPPROVED.v1"), ("staging", "RELEASE.UNKNOWN.v1")):
         with pytest.raises(InputRefused) as caught:
             builders.an_accepted_job(ledger, dataclasses.replace(builders.a_request(), release=written))
         assert caught.value.reason.code == code
@@ -174,9 +164,7 @@ def test_a_release_that_nobody_approved_or_that_is_retired_is_refused(ledger: Le
 
 
 @pytest.mark.requirement("R006")
-def test_the_queue_deadline_comes_from_the_cutoff_and_may_not_lie_in_the_past(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_the_queue_deadline_comes_from_the_cutoff_and_may_not_lie_in_the_past(ledger: Ledger, clock: FakeClock) -> None:
     now = clock.now()
     job = builders.an_accepted_job(ledger, cutoff=now + dt.timedelta(hours=1))
     assert job.queue_deadline == now + dt.timedelta(seconds=3600 - 900)
@@ -266,9 +254,7 @@ def test_another_caller_item_id_or_release_is_evidence_but_not_alike(ledger: Led
     later = dataclasses.replace(builders.RELEASE, policy_revision=digest_of("next policy"))
     builders.approve(ledger, later, name="2026-12", alias="next")
     jobs_unlike.append(
-        builders.an_accepted_job(
-            ledger, dataclasses.replace(builders.a_request(content="lunch"), release="next")
-        )
+        builders.an_accepted_job(ledger, dataclasses.replace(builders.a_request(content="lunch"), release="next"))
     )
     for job in jobs_unlike:
         [row] = all_rows(ledger, items, job.job_id)
@@ -309,9 +295,7 @@ def test_a_child_is_no_repetition_of_its_own_lineage(ledger: Ledger) -> None:
     assert row["earlier_job_id"] is None
 
 
-def test_queue_age_is_judged_by_the_ledgers_clock_and_never_negative(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_queue_age_is_judged_by_the_ledgers_clock_and_never_negative(ledger: Ledger, clock: FakeClock) -> None:
     job = builders.an_accepted_job(ledger)
     assert queue_age_s(job, at=clock.now() - dt.timedelta(seconds=120)) == 0
     clock.advance(10)

@@ -150,9 +150,7 @@ def test_every_kind_has_its_condition_here_and_its_meaning() -> None:
 
 @pytest.mark.requirement("R145")
 @pytest.mark.parametrize("kind", sorted(CONDITIONS))
-def test_a_condition_raises_one_alert_once_and_mending_resolves_it(
-    house: ReconcileBench, kind: AlertKind
-) -> None:
+def test_a_condition_raises_one_alert_once_and_mending_resolves_it(house: ReconcileBench, kind: AlertKind) -> None:
     assert look(house) == AlertSummary()
     subject, mend, thresholds = CONDITIONS[kind](house)
 
@@ -202,9 +200,7 @@ def test_a_condition_that_comes_back_raises_another_alert(house: ReconcileBench)
     assert first != second
 
 
-def test_the_rate_is_that_of_the_items_finished_last(
-    house: ReconcileBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rate_is_that_of_the_items_finished_last(house: ReconcileBench, monkeypatch: pytest.MonkeyPatch) -> None:
     house.finished(key="later", items=3)
     # The first item of all took a minute; those after it one, two, three and four seconds.
     with house.ledger.transaction() as tx:

@@ -48,9 +48,7 @@ def test_before_the_claim_everything_stops_and_nothing_stands(ledger: Ledger) ->
     job_id = builders.an_accepted_job(ledger, items=2).job_id
     answer = cancel(ledger, job_id)
     assert (answer["stopped"], answer["stands"], answer["unresolved"]) == (["r-001", "r-002"], [], [])
-    assert [(entry["effect"], entry["state"]) for entry in answer["remains"]] == [
-        ("notification", "intended")
-    ]
+    assert [(entry["effect"], entry["state"]) for entry in answer["remains"]] == [("notification", "intended")]
     assert answer["compensating_action"] == {
         "exists": False,
         "what": "None is needed: only the notification about closing was sent.",
@@ -73,9 +71,7 @@ def test_between_chunks_what_was_finished_stands_and_the_begun_item_stops(ledger
 
 
 @pytest.mark.requirement("R058", "R060")
-def test_between_intent_and_commit_the_upload_remains_to_be_looked_up_and_is_served_to_nobody(
-    ledger: Ledger,
-) -> None:
+def test_between_intent_and_commit_the_upload_remains_to_be_looked_up_and_is_served_to_nobody(ledger: Ledger) -> None:
     job = builders.a_claimed_job(ledger, items=1)
     builders.finish_items(ledger, job)
     result = builders.a_result(job)
@@ -105,9 +101,7 @@ def test_racing_a_claim_no_canceled_job_goes_on_to_produce_effects(ledger: Ledge
 
 
 @pytest.mark.requirement("R058")
-def test_after_the_commit_nothing_stops_and_no_action_pretends_to_undo_what_was_sent_on(
-    ledger: Ledger,
-) -> None:
+def test_after_the_commit_nothing_stops_and_no_action_pretends_to_undo_what_was_sent_on(ledger: Ledger) -> None:
     job = builders.a_succeeded_job(ledger)
     job_id = job.token.job_id
     with ledger.transaction() as tx:
@@ -117,7 +111,4 @@ def test_after_the_commit_nothing_stops_and_no_action_pretends_to_undo_what_was_
         assert cancel_job(tx, job_id=job_id, limits=LIMITS) is None
     assert snapshot(ledger, job_id) == before
     undone = compensation(all_rows(ledger, effects, job_id))
-    assert undone == {
-        "exists": False,
-        "what": "Nothing undoes review tasks that already exist: reviewers close them.",
-    }
+    assert undone == {"exists": False, "what": "Nothing undoes review tasks that already exist: reviewers close them."}

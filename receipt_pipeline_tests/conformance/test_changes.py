@@ -31,12 +31,7 @@ from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction, open_ledge
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.schema.effects import object_checks
 from receipt_pipeline.ledger.schema.jobs import events, jobs, submissions
-from receipt_pipeline.ledger.submissions import (
-    NewSubmission,
-    SubmissionState,
-    finish_submission,
-    open_submission,
-)
+from receipt_pipeline.ledger.submissions import NewSubmission, SubmissionState, finish_submission, open_submission
 from receipt_pipeline_tests import builders
 
 
@@ -100,9 +95,7 @@ def test_an_event_that_is_committed_late_is_never_passed_over(postgres_ledger_ur
 
 
 @pytest.mark.postgres
-def test_a_writer_that_had_not_written_yet_is_found_too_and_one_that_gives_up_is_not(
-    postgres_ledger_url: str,
-) -> None:
+def test_a_writer_that_had_not_written_yet_is_found_too_and_one_that_gives_up_is_not(postgres_ledger_url: str) -> None:
     ledger, other = open_ledger(postgres_ledger_url), open_ledger(postgres_ledger_url)
     job_id = builders.an_accepted_job(ledger).job_id
     with a_writer_that_stands_open(other) as tx:
@@ -151,9 +144,7 @@ def test_a_delivery_is_read_again_while_it_waits_and_once_when_it_is_settled(led
         return open_submission(tx, NewSubmission(**named), state=state)
 
     with ledger.transaction() as tx:
-        waiting, ignored = (
-            a_delivery(tx, state) for state in (SubmissionState.WAITING, SubmissionState.IGNORED)
-        )
+        waiting, ignored = (a_delivery(tx, state) for state in (SubmissionState.WAITING, SubmissionState.IGNORED))
     mark = marked(ledger)
     assert keys_since(ledger, submissions, mark) == {waiting}
     with ledger.transaction() as tx:
@@ -218,7 +209,5 @@ def test_what_changed_is_found_without_reading_the_whole_journal(sqlite_ledger_u
         query = sa.select(jobs.c.job_id).where(changed_rows(jobs, mark)).order_by(jobs.c.job_id)
         text = query.compile(dialect=tx.dialect, compile_kwargs={"literal_binds": True})
         plan = [row["detail"] for row in tx.rows(sa.text(f"EXPLAIN QUERY PLAN {text}"))]
-    assert [step for step in plan if "events" in step] == [
-        "SEARCH events USING INTEGER PRIMARY KEY (rowid>?)"
-    ], plan
+    assert [step for step in plan if "events" in step] == ["SEARCH events USING INTEGER PRIMARY KEY (rowid>?)"], plan
     ledger.close()

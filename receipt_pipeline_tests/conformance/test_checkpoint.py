@@ -16,13 +16,7 @@ from receipt_pipeline.ledger.jobs.failures import yield_job
 from receipt_pipeline.ledger.jobs.publication import close_own_overdue_items
 from receipt_pipeline.ledger.schema.jobs import attempts, events, items
 from receipt_pipeline_tests import builders
-from receipt_pipeline_tests.conformance.ledger_rows import (
-    all_rows,
-    event_kinds,
-    item_classes,
-    job_row,
-    snapshot,
-)
+from receipt_pipeline_tests.conformance.ledger_rows import all_rows, event_kinds, item_classes, job_row, snapshot
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 
 LIMITS = builders.LIMITS
@@ -44,9 +38,7 @@ def cut_off_after_boundary(ledger: Ledger, job: ClaimedJob) -> None:
         raise Stopped
 
 
-def test_a_boundary_writes_outcome_checkpoint_begun_mark_and_lease_together(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_a_boundary_writes_outcome_checkpoint_begun_mark_and_lease_together(ledger: Ledger, clock: FakeClock) -> None:
     job = builders.a_claimed_job(ledger, items=2)
     with ledger.transaction() as tx:
         assert write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS).begun
@@ -75,9 +67,7 @@ def test_a_boundary_writes_outcome_checkpoint_begun_mark_and_lease_together(
 
 
 @pytest.mark.requirement("R089")
-def test_a_transaction_that_is_cut_off_leaves_nothing_of_the_boundary(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_a_transaction_that_is_cut_off_leaves_nothing_of_the_boundary(ledger: Ledger, clock: FakeClock) -> None:
     job = builders.a_claimed_job(ledger, items=2)
     before, journal = snapshot(ledger, job.token.job_id), all_rows(ledger, events)
     clock.advance(5)

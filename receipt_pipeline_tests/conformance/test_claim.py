@@ -104,20 +104,14 @@ def test_the_boundary_is_exact_to_the_microsecond(ledger: Ledger, clock: FakeClo
 
 
 @pytest.mark.requirement("R046", "R052")
-def test_a_claim_past_the_deadline_expires_the_job_and_spends_nothing(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_a_claim_past_the_deadline_expires_the_job_and_spends_nothing(ledger: Ledger, clock: FakeClock) -> None:
     job_id = an_aging_job(ledger)
     clock.advance(QUEUE_AGE_S + 1)
     refused = try_claim(ledger, job_id)
     assert isinstance(refused, ClaimRefused)
     assert refused.reason is QUEUE_AGE_REACHED
     job = job_row(ledger, job_id)
-    assert (job["state"], job["terminal_class"], job["reason_code"]) == (
-        "expired",
-        "expired",
-        "QUEUE.AGE_REACHED.v1",
-    )
+    assert (job["state"], job["terminal_class"], job["reason_code"]) == ("expired", "expired", "QUEUE.AGE_REACHED.v1")
     assert job["claimed_at"] is None
     assert all_rows(ledger, attempts, job_id) == []
     [item] = all_rows(ledger, items, job_id)
@@ -166,9 +160,7 @@ def test_of_workers_that_claim_at_once_one_gets_the_job(ledger: Ledger) -> None:
 
 
 @pytest.mark.requirement("R068")
-def test_a_slow_worker_that_renews_keeps_its_lease_beyond_the_nominal_time(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_a_slow_worker_that_renews_keeps_its_lease_beyond_the_nominal_time(ledger: Ledger, clock: FakeClock) -> None:
     slow = builders.a_claimed_job(ledger)
     for _ in range(6):
         clock.advance(LIMITS.work.lease_ttl_s - 1)
@@ -193,9 +185,7 @@ def test_a_renewal_that_comes_between_seeing_and_taking_wins(ledger: Ledger, clo
 
 
 @pytest.mark.requirement("R063", "R064", "R065", "R066", "R067")
-def test_every_write_of_a_stale_worker_is_refused_and_changes_nothing(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_every_write_of_a_stale_worker_is_refused_and_changes_nothing(ledger: Ledger, clock: FakeClock) -> None:
     stale = builders.a_claimed_job(ledger, items=2)
     taken_over(ledger, clock, stale)
     before = snapshot(ledger, stale.token.job_id)
@@ -231,9 +221,7 @@ def test_a_refused_write_is_kept_with_the_digest_that_it_carried(ledger: Ledger,
     assert event_kinds(ledger, stale.token.job_id)[-1] == "write_refused"
 
 
-def test_a_claim_of_an_expired_lease_charges_the_loss_and_waits_for_the_pause(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_a_claim_of_an_expired_lease_charges_the_loss_and_waits_for_the_pause(ledger: Ledger, clock: FakeClock) -> None:
     first = builders.a_claimed_job(ledger)
     clock.advance(LIMITS.work.lease_ttl_s)
     assert isinstance(try_claim(ledger, first.token.job_id), ClaimRefused)

@@ -185,17 +185,13 @@ def test_a_worker_that_wakes_late_does_not_move_an_upload_that_was_given_up(ledg
     assert event_kinds(ledger, job.token.job_id).count("effect_changed") == 1
 
 
-def test_an_upload_that_failed_before_does_not_keep_a_success_from_settling(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_an_upload_that_failed_before_does_not_keep_a_success_from_settling(ledger: Ledger, clock: FakeClock) -> None:
     first = builders.a_claimed_job(ledger, review_tasks=EffectDemand.NONE, notification=EffectDemand.NONE)
     builders.finish_items(ledger, first)
     assert intend(ledger, first)
     with ledger.transaction() as tx:
         record_upload_state(tx, key=builders.a_result(first).key, state=EffectState.FAILED)
-        fail_attempt(
-            tx, first.token, failure_class=FailureClass.TRANSIENT, reason=UPLOAD_FAILED, limits=LIMITS
-        )
+        fail_attempt(tx, first.token, failure_class=FailureClass.TRANSIENT, reason=UPLOAD_FAILED, limits=LIMITS)
     clock.advance(LIMITS.work.retry_cap_s)
     builders.publish(ledger, builders.claimed(ledger, first.token.job_id))
     row = job_row(ledger, first.token.job_id)
@@ -207,9 +203,7 @@ def test_an_intent_for_other_bytes_holds_the_job_as_divergent(ledger: Ledger, cl
     builders.finish_items(ledger, first)
     assert intend(ledger, first)
     with ledger.transaction() as tx:
-        fail_attempt(
-            tx, first.token, failure_class=FailureClass.TRANSIENT, reason=UPLOAD_FAILED, limits=LIMITS
-        )
+        fail_attempt(tx, first.token, failure_class=FailureClass.TRANSIENT, reason=UPLOAD_FAILED, limits=LIMITS)
     clock.advance(LIMITS.work.retry_cap_s)
     second = builders.claimed(ledger, first.token.job_id)
     assert not intend(ledger, second, content="other bytes")
@@ -230,11 +224,7 @@ def test_a_job_whose_items_are_all_rejected_fails_without_an_object(ledger: Ledg
     with ledger.transaction() as tx:
         close_without_result(tx, job.token, limits=LIMITS)
     row = job_row(ledger, job.token.job_id)
-    assert (row["state"], row["terminal_class"], row["reason_code"]) == (
-        "failed",
-        "rejected",
-        "ITEMS.ALL_REJECTED.v1",
-    )
+    assert (row["state"], row["terminal_class"], row["reason_code"]) == ("failed", "rejected", "ITEMS.ALL_REJECTED.v1")
     assert (row["result_key"], row["settled_at"]) == (None, row["terminal_at"])
     assert row["lease_epoch"] == job.token.lease_epoch + 1
     assert attempt_outcomes(ledger, job.token.job_id) == ["committed"]
@@ -271,9 +261,7 @@ def test_a_success_is_settled_at_once_only_when_nothing_required_follows(
         if effect["kind"] != "result_object"
     }
     assert found == {
-        kind: demand is EffectDemand.REQUIRED
-        for kind, demand in wanted.items()
-        if demand is not EffectDemand.NONE
+        kind: demand is EffectDemand.REQUIRED for kind, demand in wanted.items() if demand is not EffectDemand.NONE
     }
     assert len(all_rows(ledger, outbox, job.token.job_id)) == int(notification is not EffectDemand.NONE)
 

@@ -122,9 +122,7 @@ def assert_owned_and_never_repeated(house: ReconcileBench, channel: ScriptedChan
     house.finish_effects()
     assert channel.sends == 1
     assert [row["kind"] for row in house.investigations()] == ["unknown_effect"]
-    decide_investigation(
-        house.services, question["investigation_id"], note="they have it", actor="operations"
-    )
+    decide_investigation(house.services, question["investigation_id"], note="they have it", actor="operations")
     assert reconcile_ledger(house.services).messages_settled == (f"msg_{job_id}",)
     assert effect_of(house, job_id, EffectKind.NOTIFICATION)["state"] == "abandoned"
     assert channel.sends == 1
@@ -293,6 +291,4 @@ def test_an_unknown_message_that_certainly_never_arrived_is_given_up_and_its_que
 def channel_tries(house: ReconcileBench, job_id: str) -> int:
     """Return how many tries the outbox counts."""
     with house.ledger.reading() as tx:
-        return int(
-            tx.scalar(select(effect_tables.outbox.c.sends).where(effect_tables.outbox.c.job_id == job_id))
-        )
+        return int(tx.scalar(select(effect_tables.outbox.c.sends).where(effect_tables.outbox.c.job_id == job_id)))

@@ -72,9 +72,7 @@ def consume(ledger: Ledger, job_id: str) -> int:
 
 
 @pytest.mark.requirement("R093", "R151")
-def test_a_message_is_sent_once_and_its_delivery_is_evidence_of_its_own(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_a_message_is_sent_once_and_its_delivery_is_evidence_of_its_own(ledger: Ledger, clock: FakeClock) -> None:
     job_id = builders.a_succeeded_job(ledger).token.job_id
     send(ledger, job_id, "delivered")
     with ledger.reading() as tx:
@@ -171,10 +169,7 @@ def test_tasks_are_made_once_per_decision_however_often_the_success_arrives(ledg
     job_id = job.token.job_id
     assert [consume(ledger, job_id) for _ in range(3)] == [2, 0, 0]
     tasks = {row["item_id"]: row for row in all_rows(ledger, review_tasks, job_id)}
-    assert {item_id: row["state"] for item_id, row in tasks.items()} == {
-        "r-001": "auto_cleared",
-        "r-002": "open",
-    }
+    assert {item_id: row["state"] for item_id, row in tasks.items()} == {"r-001": "auto_cleared", "r-002": "open"}
     assert {row["decision_id"] for row in tasks.values()} == {
         item.decision_id for item in job.items if item.item_id != "r-003"
     }
@@ -232,9 +227,7 @@ def commit_effect(ledger: Ledger, job_id: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("last", ["tasks", "notification"])
-def test_settlement_is_the_time_of_the_last_required_effect(
-    ledger: Ledger, clock: FakeClock, last: str
-) -> None:
+def test_settlement_is_the_time_of_the_last_required_effect(ledger: Ledger, clock: FakeClock, last: str) -> None:
     job_id = builders.a_succeeded_job(ledger, notification=EffectDemand.REQUIRED).token.job_id
     clock.advance(1)
     commit_effect(ledger, job_id, "notification" if last == "tasks" else "tasks")

@@ -42,9 +42,7 @@ THREADS = 4
 
 def a_half_done_job(ledger: Ledger, **given: Any) -> ClaimedJob:
     """Claim a job of three items, finish the first, begin the second."""
-    job = builders.a_claimed_job(
-        ledger, items=3, limits=LimitsRequest(processing_timeout_s=TIMEOUT_S), **given
-    )
+    job = builders.a_claimed_job(ledger, items=3, limits=LimitsRequest(processing_timeout_s=TIMEOUT_S), **given)
     done = FinishedItem(ordinal=0, outcome=builders.an_outcome(), invocations=1)
     with ledger.transaction() as tx:
         write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)
@@ -67,11 +65,7 @@ def test_expiry_is_a_terminal_record_with_reason_counted_once(ledger: Ledger, cl
     with ledger.transaction() as tx:
         assert not expire_job(tx, job_id=job_id, limits=LIMITS)
     row = job_row(ledger, job_id)
-    assert (row["state"], row["terminal_class"], row["reason_code"]) == (
-        "expired",
-        "expired",
-        "QUEUE.AGE_REACHED.v1",
-    )
+    assert (row["state"], row["terminal_class"], row["reason_code"]) == ("expired", "expired", "QUEUE.AGE_REACHED.v1")
     assert (row["terminal_at"], row["settled_at"]) == (clock.now(), clock.now())
     assert (row["terminal_at"] - row["submitted_at"]).total_seconds() == 48
     assert item_classes(ledger, job_id) == ["expired", "expired"]
@@ -109,11 +103,7 @@ def test_a_job_that_is_canceled_before_its_claim_never_runs(ledger: Ledger) -> N
     assert before.state == "accepted"
     assert cancel(ledger, job_id) is None
     row = job_row(ledger, job_id)
-    assert (row["state"], row["terminal_class"], row["reason_code"]) == (
-        "canceled",
-        "canceled",
-        "JOB.CANCELED.v1",
-    )
+    assert (row["state"], row["terminal_class"], row["reason_code"]) == ("canceled", "canceled", "JOB.CANCELED.v1")
     assert item_classes(ledger, job_id) == ["cancelled", "cancelled"]
     with ledger.transaction() as tx:
         refused = claim_job(tx, job_id=job_id, owner="w", run_id="", limits=LIMITS)
@@ -195,11 +185,7 @@ def test_a_superseded_job_names_the_one_that_replaces_it(ledger: Ledger) -> None
             before = supersede_job(tx, job_id=job.token.job_id, superseded_by=replacing, limits=LIMITS)
         assert (before is not None) is expected
     row = job_row(ledger, job.token.job_id)
-    assert (row["state"], row["terminal_class"], row["reason_code"]) == (
-        "canceled",
-        "superseded",
-        "JOB.SUPERSEDED.v1",
-    )
+    assert (row["state"], row["terminal_class"], row["reason_code"]) == ("canceled", "superseded", "JOB.SUPERSEDED.v1")
     assert row["superseded_by"] == replacing
     assert item_classes(ledger, job.token.job_id) == ["classified", "superseded", "superseded"]
     assert attempt_outcomes(ledger, job.token.job_id) == ["superseded"]
@@ -212,9 +198,7 @@ def test_a_held_job_is_not_canceled_over_its_question(ledger: Ledger) -> None:
     job = builders.a_claimed_job(ledger, limits=LimitsRequest(max_attempts=1))
     builders.finish_items(ledger, job)
     with ledger.transaction() as tx:
-        fail_attempt(
-            tx, job.token, failure_class=FailureClass.AMBIGUOUS_UPLOAD, reason=UPLOAD_UNKNOWN, limits=LIMITS
-        )
+        fail_attempt(tx, job.token, failure_class=FailureClass.AMBIGUOUS_UPLOAD, reason=UPLOAD_UNKNOWN, limits=LIMITS)
     before = snapshot(ledger, job.token.job_id)
     with pytest.raises(NotAllowed) as caught:
         cancel(ledger, job.token.job_id)
@@ -269,9 +253,7 @@ def test_an_overrun_takes_the_job_from_its_worker_and_a_closing_attempt_ends_it(
 @pytest.mark.requirement("R103")
 def test_an_overtaken_job_that_kept_nothing_closes_as_timed_out(ledger: Ledger, clock: FakeClock) -> None:
     cutoff = clock.now() + dt.timedelta(seconds=2000)
-    job = builders.a_claimed_job(
-        ledger, items=2, cutoff=cutoff, limits=LimitsRequest(processing_timeout_s=9000)
-    )
+    job = builders.a_claimed_job(ledger, items=2, cutoff=cutoff, limits=LimitsRequest(processing_timeout_s=9000))
     clock.set(cutoff + dt.timedelta(seconds=1))
     assert isinstance(claim_again(ledger, job), ClaimRefused), "the loss is charged first"
     clock.advance(LIMITS.work.retry_cap_s)
@@ -281,11 +263,7 @@ def test_an_overtaken_job_that_kept_nothing_closes_as_timed_out(ledger: Ledger, 
     with ledger.transaction() as tx:
         close_without_result(tx, closing.token, limits=LIMITS)
     row = job_row(ledger, job.token.job_id)
-    assert (row["state"], row["terminal_class"], row["reason_code"]) == (
-        "failed",
-        "timed_out",
-        "CUTOFF.REACHED.v1",
-    )
+    assert (row["state"], row["terminal_class"], row["reason_code"]) == ("failed", "timed_out", "CUTOFF.REACHED.v1")
     assert item_classes(ledger, job.token.job_id) == ["expired", "expired"]
     assert_invariants(ledger, LIMITS)
 
@@ -316,16 +294,12 @@ def test_a_held_job_is_exempt_from_overrun(ledger: Ledger, clock: FakeClock) -> 
     job = builders.a_claimed_job(ledger, limits=LimitsRequest(max_attempts=1, processing_timeout_s=TIMEOUT_S))
     builders.finish_items(ledger, job)
     with ledger.transaction() as tx:
-        fail_attempt(
-            tx, job.token, failure_class=FailureClass.AMBIGUOUS_UPLOAD, reason=UPLOAD_UNKNOWN, limits=LIMITS
-        )
+        fail_attempt(tx, job.token, failure_class=FailureClass.AMBIGUOUS_UPLOAD, reason=UPLOAD_UNKNOWN, limits=LIMITS)
     clock.advance(TIMEOUT_S * 10)
     with ledger.transaction() as tx:
         assert overrunning_jobs(tx, grace_s=0, limit=10) == []
         epoch = job_row(ledger, job.token.job_id)["lease_epoch"]
-        assert not overrun_job(
-            tx, job_id=job.token.job_id, seen_epoch=epoch, cause=CloseCause.TIMEOUT, grace_s=0
-        )
+        assert not overrun_job(tx, job_id=job.token.job_id, seen_epoch=epoch, cause=CloseCause.TIMEOUT, grace_s=0)
     assert job_row(ledger, job.token.job_id)["phase"] == "reconciling"
 
 

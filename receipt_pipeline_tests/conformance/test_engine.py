@@ -96,9 +96,7 @@ def test_without_a_given_clock_the_database_or_its_host_decides(ledger_url: str)
     ledger.close()
 
 
-def test_times_are_exact_to_the_microsecond_and_naive_ones_are_refused(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_times_are_exact_to_the_microsecond_and_naive_ones_are_refused(ledger: Ledger, clock: FakeClock) -> None:
     exact = dt.datetime(2026, 11, 28, 8, 0, 0, 123_457, tzinfo=dt.timezone(dt.timedelta(hours=2)))
     clock.set(exact + dt.timedelta(days=1))
     with ledger.transaction() as tx:
@@ -168,9 +166,7 @@ def locked_by_another(ledger: Ledger) -> sqlite3.Connection:
     return other
 
 
-def test_a_locked_ledger_is_reported_after_bounded_tries_and_nothing_is_half_written(
-    impatient: Ledger,
-) -> None:
+def test_a_locked_ledger_is_reported_after_bounded_tries_and_nothing_is_half_written(impatient: Ledger) -> None:
     job = builders.an_accepted_job(impatient)
     request = builders.a_request()
     other = locked_by_another(impatient)
@@ -200,9 +196,7 @@ def test_a_lock_that_is_let_go_in_time_costs_nothing_but_the_wait(sqlite_ledger_
 
 
 def test_a_server_that_does_not_answer_is_reported_in_the_same_words() -> None:
-    ledger = open_ledger(
-        "postgresql+psycopg://nobody@127.0.0.1:1/nothing?connect_timeout=1", begin_tries_max=1
-    )
+    ledger = open_ledger("postgresql+psycopg://nobody@127.0.0.1:1/nothing?connect_timeout=1", begin_tries_max=1)
     with pytest.raises(LedgerUnavailable) as caught, ledger.reading() as tx:
         tx.now()
     assert caught.value.reason.code == "LEDGER.UNAVAILABLE.v1"

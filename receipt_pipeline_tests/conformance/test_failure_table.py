@@ -10,13 +10,7 @@ import pytest
 
 from receipt_pipeline.core.attempts import FAILURE_RULES, Answer, AtBound, FailureClass
 from receipt_pipeline.core.canonical import digest_of
-from receipt_pipeline.core.reasons import (
-    IDENTITY_MISMATCH,
-    UPLOAD_FAILED,
-    UPLOAD_UNKNOWN,
-    WORKER_LOST,
-    Reason,
-)
+from receipt_pipeline.core.reasons import IDENTITY_MISMATCH, UPLOAD_FAILED, UPLOAD_UNKNOWN, WORKER_LOST, Reason
 from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob
@@ -88,9 +82,7 @@ def test_a_class_costs_and_leads_to_what_its_line_says(
     MADE[failure_class](ledger, clock, job)
     row = job_row(ledger, job.token.job_id)
     assert row["attempts_spent"] == int(rule.spends_budget)
-    assert [tried["spent_budget"] for tried in all_rows(ledger, attempts, job.token.job_id)] == [
-        rule.spends_budget
-    ]
+    assert [tried["spent_budget"] for tried in all_rows(ledger, attempts, job.token.job_id)] == [rule.spends_budget]
     if failure_class is FailureClass.VALIDATION:
         assert item_classes(ledger, job.token.job_id) == ["rejected"]
     elif rule.answer is Answer.STOP:
@@ -160,11 +152,7 @@ def test_an_item_that_kills_its_workers_is_isolated_after_its_bound_and_its_sibl
     house.bench.work_until_closed(job_id)
     job = house.bench.job(job_id)
     assert (job["state"], job["terminal_class"], job["attempts_spent"]) == ("succeeded", "partial", 0)
-    assert [item["item_class"] for item in house.bench.items(job_id)] == [
-        "unresolved",
-        "classified",
-        "classified",
-    ]
+    assert [item["item_class"] for item in house.bench.items(job_id)] == ["unresolved", "classified", "classified"]
     assert house.bench.items(job_id)[0]["reason_code"] == WORKER_LOST.code
     [question] = house.bench.investigations(job_id)
     assert question["evidence"]["losses"] == {"r-001": house.limits.work.item_losses_max}

@@ -10,13 +10,7 @@ from receipt_pipeline.core.principals import Principal, Role
 from receipt_pipeline.core.reasons import AUTHORITY_EXPIRED, AUTHORITY_REVOKED
 from receipt_pipeline.ledger.effects.consumption import make_review_tasks
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.grants import (
-    acting_under_grant,
-    authority_fault,
-    give_grant,
-    list_grants,
-    revoke_grant,
-)
+from receipt_pipeline.ledger.grants import acting_under_grant, authority_fault, give_grant, list_grants, revoke_grant
 from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.ledger.schema.effects import review_tasks
 from receipt_pipeline_tests import builders

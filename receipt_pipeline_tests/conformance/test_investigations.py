@@ -116,10 +116,7 @@ def test_a_question_is_given_only_to_an_active_principal(ledger: Ledger) -> None
     with pytest.raises(NotFound) as missing, ledger.transaction() as tx:
         assign_investigation(tx, "inv_unknown", owner="operations", actor="kim", limits=LIMITS)
     assert missing.value.reason.code == "NOT_FOUND.v1"
-    assert [row["kind"] for row in all_rows(ledger, events)] == [
-        "investigation_opened",
-        "investigation_assigned",
-    ]
+    assert [row["kind"] for row in all_rows(ledger, events)] == ["investigation_opened", "investigation_assigned"]
 
 
 def test_a_resolution_is_recorded_once_and_stands(ledger: Ledger, clock: FakeClock) -> None:
@@ -200,9 +197,7 @@ def test_an_equal_outcome_of_a_refused_write_holds_nothing(ledger: Ledger, clock
 
 
 @pytest.mark.requirement("R085")
-def test_divergence_after_the_terminal_record_changes_no_class_and_disputes_the_tasks(
-    ledger: Ledger,
-) -> None:
+def test_divergence_after_the_terminal_record_changes_no_class_and_disputes_the_tasks(ledger: Ledger) -> None:
     job = builders.a_succeeded_job(ledger, builders.an_outcome(Decision.REVIEW))
     with ledger.transaction() as tx:
         make_review_tasks(tx, JobRow.from_row(job_row(ledger, job.token.job_id)))

@@ -50,9 +50,7 @@ DONE = replace(
 )
 
 
-def take(
-    ledger: Ledger, job: LegacyJob, *, tenant: str = TENANT, origin: str = "old"
-) -> tuple[str, ImportOutcome]:
+def take(ledger: Ledger, job: LegacyJob, *, tenant: str = TENANT, origin: str = "old") -> tuple[str, ImportOutcome]:
     """Take one row over in a transaction of its own."""
     with ledger.transaction() as tx:
         return record_legacy_job(tx, job, tenant=tenant, origin=origin, actor="kim", limits=LIMITS)
@@ -79,10 +77,7 @@ def test_a_job_that_had_not_ended_is_an_owned_and_dated_question(ledger: Ledger)
         assert undecided_legacy_jobs(tx, TENANT) == [job_id]
         row = read_legacy_job(tx, job_id, tenant=TENANT)
         document = legacy_job_document(row, read_import_investigation(tx, row))
-    assert (row["reason_code"], row["investigation_id"]) == (
-        "IMPORT.OPEN_THERE.v1",
-        question["investigation_id"],
-    )
+    assert (row["reason_code"], row["investigation_id"]) == ("IMPORT.OPEN_THERE.v1", question["investigation_id"])
     assert list(document)[1:3] == ["stands", "safe_now"], "the consequence comes before any id"
     assert document["stands"]["verified_here"] is False
     assert "old" in document["safe_now"]["next_step"]
@@ -143,11 +138,7 @@ def test_other_facts_about_a_known_job_are_a_conflict_and_the_first_record_stand
 
 
 def test_the_same_name_in_another_system_or_tenant_is_another_job(ledger: Ledger) -> None:
-    ids = {
-        take(ledger, DONE)[0],
-        take(ledger, DONE, origin="older")[0],
-        take(ledger, DONE, tenant="globex")[0],
-    }
+    ids = {take(ledger, DONE)[0], take(ledger, DONE, origin="older")[0], take(ledger, DONE, tenant="globex")[0]}
     assert len(ids) == 3
     with ledger.reading() as tx:
         counted = {row["origin"]: (row["jobs"], row["items"]) for row in count_legacy_jobs(tx, TENANT)}

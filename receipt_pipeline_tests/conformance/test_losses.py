@@ -54,10 +54,7 @@ def finish(ledger: Ledger, job: ClaimedJob, ordinal: int, following: int | None)
 
 
 def fail(
-    ledger: Ledger,
-    job: ClaimedJob,
-    failure_class: FailureClass = FailureClass.TRANSIENT,
-    reason: Reason = TRANSIENT,
+    ledger: Ledger, job: ClaimedJob, failure_class: FailureClass = FailureClass.TRANSIENT, reason: Reason = TRANSIENT
 ) -> None:
     """Report a failure of the attempt."""
     with ledger.transaction() as tx:
@@ -94,9 +91,7 @@ def test_takeover_goes_on_after_the_last_committed_item(ledger: Ledger, clock: F
     assert job_row(ledger, first.token.job_id)["attempts_spent"] == 0
 
 
-def test_an_item_that_ends_its_worker_is_isolated_and_its_siblings_go_on(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_an_item_that_ends_its_worker_is_isolated_and_its_siblings_go_on(ledger: Ledger, clock: FakeClock) -> None:
     job = builders.a_claimed_job(ledger, items=3)
     begin(ledger, job, 0)
     finish(ledger, job, 0, 1)
@@ -124,9 +119,7 @@ def test_an_item_that_ends_its_worker_is_isolated_and_its_siblings_go_on(
     assert_invariants(ledger, LIMITS)
 
 
-def test_a_repeatable_failure_counts_against_the_begun_item_with_its_own_code(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_a_repeatable_failure_counts_against_the_begun_item_with_its_own_code(ledger: Ledger, clock: FakeClock) -> None:
     job = builders.a_claimed_job(ledger, items=2)
     for turn in range(LIMITS.work.item_losses_max):
         begin(ledger, job, 0)
@@ -169,9 +162,7 @@ def test_an_exhausted_job_names_why_when_all_its_items_say_the_same(ledger: Ledg
     assert codes == ["WORKER.LOST.v1", "ATTEMPTS.EXHAUSTED.v1"]
 
 
-def test_an_exhausted_job_that_kept_something_is_left_to_a_closing_attempt(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_an_exhausted_job_that_kept_something_is_left_to_a_closing_attempt(ledger: Ledger, clock: FakeClock) -> None:
     job = builders.a_claimed_job(ledger, items=2, limits=LimitsRequest(max_attempts=1))
     begin(ledger, job, 0)
     finish(ledger, job, 0, None)
@@ -211,12 +202,8 @@ def test_yielding_and_wrong_identity_spend_no_budget(ledger: Ledger) -> None:
     assert_invariants(ledger, LIMITS)
 
 
-@pytest.mark.parametrize(
-    "failure_class", [FailureClass.VALIDATION, FailureClass.DIVERGENT, FailureClass.YIELDED]
-)
-def test_what_costs_nothing_is_never_reported_as_a_failure(
-    ledger: Ledger, failure_class: FailureClass
-) -> None:
+@pytest.mark.parametrize("failure_class", [FailureClass.VALIDATION, FailureClass.DIVERGENT, FailureClass.YIELDED])
+def test_what_costs_nothing_is_never_reported_as_a_failure(ledger: Ledger, failure_class: FailureClass) -> None:
     job = builders.a_claimed_job(ledger)
     with pytest.raises(AssertionError):
         fail(ledger, job, failure_class)
@@ -243,9 +230,7 @@ def test_an_upload_that_failed_for_certain_closes_the_job_as_dependency_failed(
 
 
 @pytest.mark.requirement("R104", "R111")
-def test_an_upload_that_stays_unknown_holds_the_job_with_an_owned_question(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_an_upload_that_stays_unknown_holds_the_job_with_an_owned_question(ledger: Ledger, clock: FakeClock) -> None:
     job = builders.a_claimed_job(ledger, limits=LimitsRequest(max_attempts=1))
     builders.finish_items(ledger, job)
     fail(ledger, job, FailureClass.AMBIGUOUS_UPLOAD, UPLOAD_UNKNOWN)
@@ -254,9 +239,7 @@ def test_an_upload_that_stays_unknown_holds_the_job_with_an_owned_question(
     [question] = open_questions(ledger, job.token.job_id)
     assert (question["kind"], question["reason_code"]) == ("unknown_effect", "UPLOAD.UNKNOWN.v1")
     assert question["owner"] in LIMITS.staffing.principals
-    assert question["deadline_at"] == clock.now() + dt.timedelta(
-        seconds=LIMITS.staffing.investigation_deadline_s
-    )
+    assert question["deadline_at"] == clock.now() + dt.timedelta(seconds=LIMITS.staffing.investigation_deadline_s)
     assert question["last_safe_checkpoint"] == 1
     assert question["suspected_effect"]
     assert question["allowed_repair"]
@@ -268,9 +251,7 @@ def test_an_upload_that_stays_unknown_holds_the_job_with_an_owned_question(
 
 
 @pytest.mark.requirement("R112")
-def test_attempts_of_a_job_that_always_fails_stay_within_their_bound(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_attempts_of_a_job_that_always_fails_stay_within_their_bound(ledger: Ledger, clock: FakeClock) -> None:
     max_attempts, count = 2, 2
     job = builders.a_claimed_job(ledger, items=count, limits=LimitsRequest(max_attempts=max_attempts))
     bound = max_attempts + LIMITS.work.item_losses_max * count + LIMITS.work.closing_attempts_max
@@ -292,9 +273,7 @@ def test_attempts_of_a_job_that_always_fails_stay_within_their_bound(
     assert_invariants(ledger, LIMITS)
 
 
-def test_an_isolated_item_is_owned_even_when_an_earlier_question_was_settled(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_an_isolated_item_is_owned_even_when_an_earlier_question_was_settled(ledger: Ledger, clock: FakeClock) -> None:
     job = builders.a_claimed_job(ledger, items=3)
     for ordinal in (0, 1):
         for _ in range(LIMITS.work.item_losses_max):

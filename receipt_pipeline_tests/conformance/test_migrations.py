@@ -57,8 +57,7 @@ def described(engine: sa.Engine) -> dict[str, Any]:
             "foreign keys": sorted(map(str, inspector.get_foreign_keys(table))),
             "unique": sorted(map(str, inspector.get_unique_constraints(table))),
             "checks": {
-                check["name"]: " ".join(check["sqltext"].split())
-                for check in inspector.get_check_constraints(table)
+                check["name"]: " ".join(check["sqltext"].split()) for check in inspector.get_check_constraints(table)
             },
             "indexes": sorted(_index_text(index) for index in inspector.get_indexes(table)),
         }
@@ -94,9 +93,7 @@ def test_migrating_again_changes_nothing(ledger: Ledger) -> None:
 def test_processes_that_migrate_a_fresh_database_at_once_all_succeed(fresh_urls: list[str]) -> None:
     context = multiprocessing.get_context("fork")
     start = context.Barrier(PROCESSES)
-    processes = [
-        context.Process(target=migrate_at_once, args=(fresh_urls[0], start)) for _ in range(PROCESSES)
-    ]
+    processes = [context.Process(target=migrate_at_once, args=(fresh_urls[0], start)) for _ in range(PROCESSES)]
     for process in processes:
         process.start()
     for process in processes:
@@ -140,9 +137,7 @@ def test_an_investigation_of_an_earlier_version_takes_the_tenant_of_its_job(fres
         for subject, owner in ((job_id, job_id), ("orphan", None)):
             open_investigation(
                 tx,
-                InvestigationRequest(
-                    InvestigationKind.UNKNOWN_EFFECT, subject, owner, UPLOAD_UNKNOWN, "", ""
-                ),
+                InvestigationRequest(InvestigationKind.UNKNOWN_EFFECT, subject, owner, UPLOAD_UNKNOWN, "", ""),
                 limits=builders.LIMITS,
             )
     ledger.roll_back("0001")
@@ -164,8 +159,7 @@ def test_every_table_and_column_has_a_comment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "table"),
-    [(JobRow, tables.jobs), (ItemRow, tables.items), (EffectRow, effect_tables.effects)],
+    ("record", "table"), [(JobRow, tables.jobs), (ItemRow, tables.items), (EffectRow, effect_tables.effects)]
 )
 def test_a_record_has_the_columns_of_its_table_in_order(record: type[Any], table: sa.Table) -> None:
     assert [field.name for field in dataclasses.fields(record)] == table.c.keys()

@@ -82,9 +82,7 @@ def test_progress_names_denominator_checkpoint_counters_and_freshness_and_promis
 
 
 @pytest.mark.requirement("R057")
-def test_a_worker_that_falls_silent_is_shown_as_delayed_with_its_age(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_a_worker_that_falls_silent_is_shown_as_delayed_with_its_age(ledger: Ledger, clock: FakeClock) -> None:
     job = a_half_done_job(ledger)
     clock.advance(LIMITS.work.lease_ttl_s - 1)
     with ledger.transaction() as tx:
@@ -150,9 +148,7 @@ def test_counters_that_move_without_a_checkpoint_are_explained_by_their_reason(
 
 
 @pytest.mark.requirement("R119")
-def test_an_item_that_was_isolated_is_an_adjustment_too(
-    ledger: Ledger, clock: FakeClock, tmp_path: Path
-) -> None:
+def test_an_item_that_was_isolated_is_an_adjustment_too(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> None:
     house = ReconcileBench.build(ledger, clock, tmp_path)
     job_id = house.bench.accept(items=2)
     house.lose_item(job_id, times=house.limits.work.item_losses_max)
@@ -191,9 +187,7 @@ def test_a_delivery_has_no_denominator_until_all_its_rows_are_known(ledger: Ledg
         )
         for number in (1, 2):
             record_row(
-                tx,
-                submission_id,
-                RowRecord(row_no=number, outcome=RowOutcome.REFUSED, idempotency_key="", job_id=None),
+                tx, submission_id, RowRecord(row_no=number, outcome=RowOutcome.REFUSED, idempotency_key="", job_id=None)
             )
         reading = submission_status(tx, submission_id, tenant=builders.TENANT)
         finish_submission(tx, submission_id, state=SubmissionState.REFUSED, rows_total=2)

@@ -68,9 +68,7 @@ def names_in(value: Any) -> set[str]:
     ("audience", "wanted"),
     [(Audience.CUSTOMER, CUSTOMER), (Audience.SUPPORT, SUPPORT), (Audience.ENGINEERING, ENGINEERING)],
 )
-def test_a_view_has_exactly_its_fields(
-    ledger: Ledger, job_id: str, audience: Audience, wanted: set[str]
-) -> None:
+def test_a_view_has_exactly_its_fields(ledger: Ledger, job_id: str, audience: Audience, wanted: set[str]) -> None:
     document = view(ledger, job_id, audience)
     assert set(document) == wanted == set(FIELDS[audience])
     assert names_in(document) & NEVER == set()
@@ -108,18 +106,14 @@ def test_every_view_says_what_the_events_say(ledger: Ledger, job_id: str) -> Non
     for shown in (customer, support["stands"], engineering["status"]):
         assert (shown["state"], shown["terminal_class"]) == (ending["state"], ending["terminal_class"])
         assert shown["result"]["digest"] == ending["result_digest"]
-        assert {name: count for name, count in shown["items"].items() if count} == {"requested": 3} | ending[
-            "items"
-        ]
+        assert {name: count for name, count in shown["items"].items() if count} == {"requested": 3} | ending["items"]
     assert customer["attempts"] == [event["kind"] for event in trail].count("claimed")
     assert customer["seq"] == trail[-1]["seq"]
     assert support["evidence"] == engineering["evidence"]
 
 
 @pytest.mark.requirement("R151")
-def test_creation_delivery_processing_and_settlement_are_evidence_of_their_own(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_creation_delivery_processing_and_settlement_are_evidence_of_their_own(ledger: Ledger, tmp_path: Path) -> None:
     services = effects_home(ledger, tmp_path)
     job_id = a_stored_success(services).job_id
     assert set(EVIDENCE.values()) & set(event_kinds(ledger, job_id)) == {"message_created"}
@@ -142,9 +136,7 @@ def test_a_job_that_awaits_no_required_effect_is_settled_by_an_event_as_well(led
 
 
 @pytest.mark.requirement("R124")
-def test_contract_and_codes_carry_versions_and_a_code_of_another_version_is_kept(
-    ledger: Ledger, job_id: str
-) -> None:
+def test_contract_and_codes_carry_versions_and_a_code_of_another_version_is_kept(ledger: Ledger, job_id: str) -> None:
     document = view(ledger, job_id, Audience.CUSTOMER)
     assert document["contract"] == "receipt-status/v1"
     assert document["completion"]["contract"] == "receipt-classification/v1"
@@ -153,10 +145,7 @@ def test_contract_and_codes_carry_versions_and_a_code_of_another_version_is_kept
         tx.execute(jobs.update().where(jobs.c.job_id == job_id).values(reason_code="SOMETHING.NEW.v9"))
     reason = view(ledger, job_id, Audience.CUSTOMER)["reason"]
     assert reason["code"] == "SOMETHING.NEW.v9"
-    assert (reason["meaning"], reason["next_step"]) == (
-        "This version does not know the reason.",
-        "Upgrade to read it.",
-    )
+    assert (reason["meaning"], reason["next_step"]) == ("This version does not know the reason.", "Upgrade to read it.")
 
 
 @pytest.mark.requirement("R099")
@@ -166,9 +155,7 @@ def test_the_requester_reads_what_completion_means_for_the_job(ledger: Ledger, j
     assert promised["best_effort"] == ["notification"]
     assert promised["promise"]
     assert view(ledger, job_id, Audience.SUPPORT)["promised"] == promised
-    required = {
-        row["kind"] for row in view(ledger, job_id, Audience.ENGINEERING)["effects"] if row["required"]
-    }
+    required = {row["kind"] for row in view(ledger, job_id, Audience.ENGINEERING)["effects"] if row["required"]}
     assert required == set(promised["required"])
 
 
@@ -182,9 +169,7 @@ def test_samples_name_no_item_and_are_bounded(ledger: Ledger) -> None:
 
 
 @pytest.mark.requirement("R148")
-def test_the_support_view_begins_with_the_consequence_and_ends_with_the_ids(
-    ledger: Ledger, job_id: str
-) -> None:
+def test_the_support_view_begins_with_the_consequence_and_ends_with_the_ids(ledger: Ledger, job_id: str) -> None:
     document = view(ledger, job_id, Audience.SUPPORT)
     order = list(document)
     assert order[:3] == CONSEQUENCE

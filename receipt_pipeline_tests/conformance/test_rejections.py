@@ -18,9 +18,7 @@ from receipt_pipeline_tests.builders import TENANT
 
 @pytest.mark.requirement("R101")
 def test_a_job_with_valid_and_refused_scans_is_partial_and_lists_the_refused_ones(ledger: Ledger) -> None:
-    job = builders.a_succeeded_job(
-        ledger, builders.an_outcome(), builders.a_rejection(), builders.an_outcome()
-    )
+    job = builders.a_succeeded_job(ledger, builders.an_outcome(), builders.a_rejection(), builders.an_outcome())
     job_id = job.token.job_id
     with ledger.reading() as tx:
         status = read_status(tx, job_id)

@@ -84,9 +84,7 @@ def test_a_requeued_job_cannot_be_written_by_the_worker_that_held_it(ledger: Led
 def test_a_waiting_job_is_ready_at_once_after_a_requeue(ledger: Ledger) -> None:
     job = builders.a_claimed_job(ledger)
     with ledger.transaction() as tx:
-        fail_attempt(
-            tx, job.token, failure_class=FailureClass.TRANSIENT, reason=UPLOAD_UNKNOWN, limits=LIMITS
-        )
+        fail_attempt(tx, job.token, failure_class=FailureClass.TRANSIENT, reason=UPLOAD_UNKNOWN, limits=LIMITS)
     assert job_row(ledger, job.token.job_id)["retry_at"] is not None
     did = requeue(ledger, job.token.job_id)
     assert (did.changed, did.fenced) == (True, None)
@@ -127,9 +125,7 @@ def a_job_with_an_unknown_upload(ledger: Ledger) -> str:
     job = builders.a_claimed_job(ledger, limits=LimitsRequest(max_attempts=1))
     builders.finish_items(ledger, job)
     with ledger.transaction() as tx:
-        fail_attempt(
-            tx, job.token, failure_class=FailureClass.AMBIGUOUS_UPLOAD, reason=UPLOAD_UNKNOWN, limits=LIMITS
-        )
+        fail_attempt(tx, job.token, failure_class=FailureClass.AMBIGUOUS_UPLOAD, reason=UPLOAD_UNKNOWN, limits=LIMITS)
     return job.token.job_id
 
 

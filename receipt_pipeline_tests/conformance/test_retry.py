@@ -29,12 +29,7 @@ from receipt_pipeline.ledger.status import read_status
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline.reconciliation.retention import sweep_scans
 from receipt_pipeline_tests.builders import CALLER, TENANT, claimed, finish_items
-from receipt_pipeline_tests.conformance.ledger_rows import (
-    all_rows,
-    assert_invariants,
-    event_kinds,
-    open_questions,
-)
+from receipt_pipeline_tests.conformance.ledger_rows import all_rows, assert_invariants, event_kinds, open_questions
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
 from receipt_pipeline_tests.fakes.scripted_chain import ScriptedChain
@@ -111,9 +106,7 @@ class KilledAt:
         return value
 
 
-def test_what_a_killed_retry_held_is_let_go_by_the_sweep_and_by_the_same_retry(
-    desk: Desk, clock: FakeClock
-) -> None:
+def test_what_a_killed_retry_held_is_let_go_by_the_sweep_and_by_the_same_retry(desk: Desk, clock: FakeClock) -> None:
     def held_by_retries() -> int:
         return sum(row["holder"].startswith("retry/") for row in all_rows(desk.house.ledger, object_refs))
 
@@ -234,9 +227,7 @@ def test_retries_at_once_make_one_child(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("R115")
-def test_a_grant_that_has_expired_is_refused_by_name_until_it_is_renewed(
-    desk: Desk, clock: FakeClock
-) -> None:
+def test_a_grant_that_has_expired_is_refused_by_name_until_it_is_renewed(desk: Desk, clock: FakeClock) -> None:
     parent_id = desk.a_partial_job()
     with desk.intake.ledger.transaction() as tx:
         give_grant(tx, tenant=TENANT, caller=CALLER, roles=["submitter"], actor="operations", lasts_s=60)
@@ -277,11 +268,7 @@ def test_nothing_is_retried_while_an_upload_is_unknown_or_the_job_is_open(desk: 
     finish_items(bench.ledger, job)
     with bench.ledger.transaction() as tx:
         fail_attempt(
-            tx,
-            job.token,
-            failure_class=FailureClass.AMBIGUOUS_UPLOAD,
-            reason=UPLOAD_UNKNOWN,
-            limits=bench.limits,
+            tx, job.token, failure_class=FailureClass.AMBIGUOUS_UPLOAD, reason=UPLOAD_UNKNOWN, limits=bench.limits
         )
     with pytest.raises(NotAllowed) as unknown:
         desk.retry(job_id)

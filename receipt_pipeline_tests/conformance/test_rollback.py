@@ -43,10 +43,7 @@ def every_row(ledger: Ledger, *, known_only: bool = True) -> dict[str, list[Any]
     with ledger.engine.connect() as connection:
         held.reflect(connection)
         return {
-            name: [
-                tuple(row)
-                for row in connection.execute(_known(table, known_only).order_by(*table.primary_key))
-            ]
+            name: [tuple(row) for row in connection.execute(_known(table, known_only).order_by(*table.primary_key))]
             for name, table in held.tables.items()
             if name != "alembic_version"
         }
@@ -101,6 +98,4 @@ def test_without_any_service_the_records_are_read_by_plain_tools(
     with duckdb.connect(str(published), read_only=True) as report:
         rows = report.execute("SELECT job_id, state, submitted_at FROM job_report").fetchall()
     epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    assert {
-        job_id: (state, (at - epoch) // dt.timedelta(microseconds=1)) for job_id, state, at in rows
-    } == told
+    assert {job_id: (state, (at - epoch) // dt.timedelta(microseconds=1)) for job_id, state, at in rows} == told

@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from receipt_pipeline.ledger.effects.objects import (
-    COPYING,
-    held_keys,
-    hold_objects,
-    release_holds,
-    removed_scans,
-)
+from receipt_pipeline.ledger.effects.objects import COPYING, held_keys, hold_objects, release_holds, removed_scans
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.schema.effects import tombstones
 from receipt_pipeline.objects.store import scan_key, set_aside_key
@@ -45,9 +39,7 @@ def let_grace_pass(house: ReconcileBench) -> None:
     house.clock.advance(house.limits.retention.orphan_grace_s + 1)
 
 
-def test_an_unwanted_scan_goes_a_grace_after_it_was_marked_and_its_place_is_explained(
-    house: ReconcileBench,
-) -> None:
+def test_an_unwanted_scan_goes_a_grace_after_it_was_marked_and_its_place_is_explained(house: ReconcileBench) -> None:
     assert sweep_scans(house.services).removed == ()
     assert sweep_scans(house.services).removed == (), "a mark is no permission yet"
     with house.ledger.reading() as tx:
@@ -154,8 +146,7 @@ def test_what_an_accepted_job_names_stays_though_its_hold_is_lost(house: Reconci
     os.utime(house.path(key), (0, 0))
     assert sweep_scans(house.services).marked == 1, "the other scan, which no job names"
     house.edit(
-        "INSERT INTO object_refs (object_key, holder, hold_kind, held_at)"
-        " VALUES (:key, 'system:sweep', 'doomed', 0)",
+        "INSERT INTO object_refs (object_key, holder, hold_kind, held_at) VALUES (:key, 'system:sweep', 'doomed', 0)",
         key=key,
     )
     let_grace_pass(house)

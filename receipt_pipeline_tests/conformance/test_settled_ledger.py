@@ -25,9 +25,7 @@ def classes(house: ReconcileBench) -> dict[str, tuple[str, str | None]]:
 
 
 @pytest.mark.requirement("R158")
-def test_repeated_reconciliations_change_no_row_and_no_file(
-    house: ReconcileBench,
-) -> None:
+def test_repeated_reconciliations_change_no_row_and_no_file(house: ReconcileBench) -> None:
     made = every_outcome(house)
     before_any = classes(house)
     reached = {terminal_class for _, terminal_class in before_any.values() if terminal_class}

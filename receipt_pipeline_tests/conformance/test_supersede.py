@@ -18,13 +18,7 @@ from receipt_pipeline.ledger.schema.jobs import events, jobs
 from receipt_pipeline.ledger.status import read_status
 from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline_tests import builders
-from receipt_pipeline_tests.conformance.ledger_rows import (
-    all_rows,
-    assert_invariants,
-    item_classes,
-    job_row,
-    snapshot,
-)
+from receipt_pipeline_tests.conformance.ledger_rows import all_rows, assert_invariants, item_classes, job_row, snapshot
 from receipt_pipeline_tests.fakes.worker_bench import ActingPlan
 from receipt_pipeline_tests.intake_home import as_bytes, job_document
 
@@ -100,9 +94,7 @@ def test_a_job_that_is_there_already_may_replace_another(intake: IntakeContext) 
     assert_invariants(intake.ledger, LIMITS)
 
 
-def test_a_closed_job_is_not_replaced_and_its_manifest_is_not_accepted(
-    intake: IntakeContext, tmp_path: Path
-) -> None:
+def test_a_closed_job_is_not_replaced_and_its_manifest_is_not_accepted(intake: IntakeContext, tmp_path: Path) -> None:
     builders.approve(intake.ledger)
     done = builders.a_succeeded_job(intake.ledger).token.job_id
     before = (snapshot(intake.ledger, done), len(all_rows(intake.ledger, jobs)))

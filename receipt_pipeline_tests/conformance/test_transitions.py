@@ -17,12 +17,7 @@ from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.claim import ClaimedJob, claim_job, requeue_job
 from receipt_pipeline.ledger.jobs.expire import expire_job
-from receipt_pipeline.ledger.jobs.failures import (
-    close_for_identity,
-    hold_unknown_effect,
-    lose_lease,
-    yield_job,
-)
+from receipt_pipeline.ledger.jobs.failures import close_for_identity, hold_unknown_effect, lose_lease, yield_job
 from receipt_pipeline.ledger.jobs.finalize import VerifiedResult, close_without_result, commit_result
 from receipt_pipeline.ledger.jobs.publication import record_intent
 from receipt_pipeline.ledger.rows import JobRow
@@ -75,9 +70,7 @@ def commit_another_result(tx: LedgerTransaction, job: dict[str, Any]) -> None:
 
 
 APPLY: dict[JobEvent, Callable[[LedgerTransaction, dict[str, Any]], Any]] = {
-    JobEvent.CLAIM: lambda tx, job: claim_job(
-        tx, job_id=job["job_id"], owner="worker-b", run_id="", limits=LIMITS
-    ),
+    JobEvent.CLAIM: lambda tx, job: claim_job(tx, job_id=job["job_id"], owner="worker-b", run_id="", limits=LIMITS),
     JobEvent.QUEUE_AGE_REACHED: lambda tx, job: expire_job(tx, job_id=job["job_id"], limits=LIMITS),
     JobEvent.RETIRE_RELEASE: lambda tx, job: close_for_identity(
         tx, job["job_id"], reason=IDENTITY_RETIRED, limits=LIMITS

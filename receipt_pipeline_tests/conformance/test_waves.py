@@ -78,9 +78,7 @@ def test_a_wave_takes_the_oldest_ready_jobs_up_to_its_items(ledger: Ledger, cloc
         assert [row["wave_id"] for row in open_waves(tx)] == [first.wave_id, second and second.wave_id]
 
 
-def test_a_large_job_is_never_split_and_the_number_of_jobs_is_bounded(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_a_large_job_is_never_split_and_the_number_of_jobs_is_bounded(ledger: Ledger, clock: FakeClock) -> None:
     listed = accepted_jobs(ledger, clock, 9, 1, 1)
     assert reserved(ledger, reserve(ledger, items_max=3)) == listed[:1]
     assert reserved(ledger, reserve(ledger, jobs_max=1)) == listed[1:2]
@@ -171,9 +169,7 @@ WAYS_BACK = ["worker lost", "wave silent", "yielded", "failed", "overrun", "wave
 
 
 @pytest.mark.parametrize("way", WAYS_BACK)
-def test_a_claimed_job_of_a_wave_always_becomes_ready_again(
-    ledger: Ledger, clock: FakeClock, way: str
-) -> None:
+def test_a_claimed_job_of_a_wave_always_becomes_ready_again(ledger: Ledger, clock: FakeClock, way: str) -> None:
     limits = LimitsRequest(processing_timeout_s=1000)
     job_id = builders.an_accepted_job(ledger, items=2, limits=limits).job_id
     wave = reserve(ledger)
@@ -185,9 +181,7 @@ def test_a_claimed_job_of_a_wave_always_becomes_ready_again(
         if way == "yielded":
             yield_job(tx, job.token)
         elif way == "failed":
-            fail_attempt(
-                tx, job.token, failure_class=FailureClass.TRANSIENT, reason=UPLOAD_UNKNOWN, limits=LIMITS
-            )
+            fail_attempt(tx, job.token, failure_class=FailureClass.TRANSIENT, reason=UPLOAD_UNKNOWN, limits=LIMITS)
         elif way == "worker lost":
             clock.advance(LIMITS.work.lease_ttl_s)
             assert lose_lease(tx, job_id=job_id, seen_epoch=1, limits=LIMITS)
@@ -212,17 +206,13 @@ def test_held_and_closed_jobs_are_not_ready(ledger: Ledger, clock: FakeClock) ->
     held = builders.a_claimed_job(ledger, limits=LimitsRequest(max_attempts=1))
     builders.finish_items(ledger, held)
     with ledger.transaction() as tx:
-        fail_attempt(
-            tx, held.token, failure_class=FailureClass.AMBIGUOUS_UPLOAD, reason=UPLOAD_UNKNOWN, limits=LIMITS
-        )
+        fail_attempt(tx, held.token, failure_class=FailureClass.AMBIGUOUS_UPLOAD, reason=UPLOAD_UNKNOWN, limits=LIMITS)
     clock.advance(LIMITS.work.retry_cap_s * 10)
     assert job_row(ledger, held.token.job_id)["phase"] == "reconciling"
     assert reserve(ledger) is None
 
 
-def test_a_job_that_no_live_worker_carries_waits_by_name_and_returns(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+def test_a_job_that_no_live_worker_carries_waits_by_name_and_returns(ledger: Ledger, clock: FakeClock) -> None:
     [job_id] = accepted_jobs(ledger, clock, 1)
     carries(ledger, "worker-a", digest_of("another release"))
     assert incapable(ledger) == [job_id]

@@ -29,13 +29,7 @@ from receipt_pipeline.effects.context import EffectContext
 from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.jobs.accept import NewJob, insert_job
-from receipt_pipeline.ledger.jobs.waves import (
-    close_silent_waves,
-    close_wave,
-    register_worker,
-    reserve_wave,
-    wave_jobs,
-)
+from receipt_pipeline.ledger.jobs.waves import close_silent_waves, close_wave, register_worker, reserve_wave, wave_jobs
 from receipt_pipeline.ledger.schema.jobs import jobs, releases
 from receipt_pipeline.objects.local_store import LocalObjectStore
 from receipt_pipeline.objects.store import scan_key
@@ -99,14 +93,9 @@ def accept_jobs(ledger: Ledger, folder: Path, count: int) -> None:
                 for ordinal in range(1, items + 1):
                     scan = f"{request.idempotency_key}/{ordinal}".encode()
                     objects.put(scan_key(TENANT, digest_of_bytes(scan)), scan)
-                limits = resolve_limits(
-                    request.limits, items=items, cutoff_margin_s=LIMITS.intake.cutoff_margin_s
-                )
+                limits = resolve_limits(request.limits, items=items, cutoff_margin_s=LIMITS.intake.cutoff_margin_s)
                 insert_job(
-                    tx,
-                    NewJob(
-                        tenant=TENANT, caller=CALLER, request=request, limits=limits, stored=stored(request)
-                    ),
+                    tx, NewJob(tenant=TENANT, caller=CALLER, request=request, limits=limits, stored=stored(request))
                 )
 
 
@@ -165,13 +154,9 @@ def _work_wave(worker: Worker) -> bool:
     """Reserve a wave, work its jobs and close it; False when nothing was ready."""
     with worker.ledger.transaction() as tx:
         known_releases = tx.rows(select(releases.c.release_id))
-        register_worker(
-            tx, worker_id="installation", release_ids=[row["release_id"] for row in known_releases]
-        )
+        register_worker(tx, worker_id="installation", release_ids=[row["release_id"] for row in known_releases])
         close_silent_waves(tx, limits=LIMITS)
-        wave = reserve_wave(
-            tx, items_max=WAVE_JOBS, jobs_max=WAVE_JOBS, worker_ttl_s=LIMITS.work.worker_ttl_s
-        )
+        wave = reserve_wave(tx, items_max=WAVE_JOBS, jobs_max=WAVE_JOBS, worker_ttl_s=LIMITS.work.worker_ttl_s)
         reserved = [row["job_id"] for row in wave_jobs(tx, wave.wave_id)] if wave else []
     if wave is None:
         return False

@@ -12,10 +12,7 @@ CHILD_S_MAX = 120
 def child(script: str, *arguments: str) -> subprocess.Popen[str]:
     """Start a Python child that talks by lines."""
     return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", script, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
 

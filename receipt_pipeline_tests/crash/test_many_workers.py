@@ -105,9 +105,7 @@ def finish_effects(ledger: Ledger, folder: Path) -> None:
 
 
 @pytest.mark.requirement("R098")
-def test_the_journal_shows_rising_epochs_no_stale_write_and_each_decision_acted_upon_once(
-    outcome: Outcome,
-) -> None:
+def test_the_journal_shows_rising_epochs_no_stale_write_and_each_decision_acted_upon_once(outcome: Outcome) -> None:
     journal = outcome.rows(events)
     found = [str(entry) for entry in find_violations(read_ledger(outcome.ledger, LIMITS), ALWAYS)]
     counts = tally(journal)
@@ -138,9 +136,7 @@ def test_the_journal_shows_rising_epochs_no_stale_write_and_each_decision_acted_
 
 
 @pytest.mark.requirement("R098")
-def test_every_job_ended_once_with_one_object_one_message_and_one_task_per_decision(
-    outcome: Outcome,
-) -> None:
+def test_every_job_ended_once_with_one_object_one_message_and_one_task_per_decision(outcome: Outcome) -> None:
     sender, _ = services_of(outcome.ledger, outcome.folder)
     closed = outcome.rows(jobs)
     assert len(closed) == outcome.total
@@ -156,9 +152,7 @@ def test_every_job_ended_once_with_one_object_one_message_and_one_task_per_decis
     assert sorted(sent) == sorted(f"msg_{job['job_id']}" for job in closed)
 
 
-def test_every_check_passes_and_workers_met_expected_errors_only(
-    outcome: Outcome,
-) -> None:
+def test_every_check_passes_and_workers_met_expected_errors_only(outcome: Outcome) -> None:
     _, reconciler = services_of(outcome.ledger, outcome.folder)
     # The wait of jobs during the faults is no fault of the ledger.
     outcomes = {name: run_check(reconciler, name) for name in CHECKED}

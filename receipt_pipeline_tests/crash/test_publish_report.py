@@ -105,9 +105,7 @@ def test_a_publication_killed_at_its_boundary_leaves_the_old_or_the_new_report(
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_a_fault_at_the_boundary_leaves_a_report_and_nothing_half_built(
-    accountant: Accountant, side: str
-) -> None:
+def test_a_fault_at_the_boundary_leaves_a_report_and_nothing_half_built(accountant: Accountant, side: str) -> None:
     install_plan(Plan((PlannedFault(f"publish_report.{side}", Fault.ERROR),)))
     try:
         with pytest.raises(DrillFault):

@@ -167,9 +167,7 @@ def test_a_report_that_was_seen_to_differ_is_built_anew(accountant: Accountant) 
     assert publish_report(accountant).notices == ()
 
 
-def test_a_ledger_of_which_half_is_new_is_read_whole(
-    accountant: Accountant, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_of_which_half_is_new_is_read_whole(accountant: Accountant, monkeypatch: pytest.MonkeyPatch) -> None:
     an_accepted_job(accountant.ledger)
     publish_report(accountant)
     assert refreshes(accountant) == 1
@@ -184,10 +182,7 @@ def test_a_ledger_of_which_half_is_new_is_read_whole(
 def test_what_a_slow_writer_commits_late_is_in_the_next_report(
     postgres_ledger_url: str, tmp_path: Path, clock: FakeClock
 ) -> None:
-    ledger, other = (
-        open_ledger(postgres_ledger_url, clock=clock),
-        open_ledger(postgres_ledger_url, clock=clock),
-    )
+    ledger, other = (open_ledger(postgres_ledger_url, clock=clock), open_ledger(postgres_ledger_url, clock=clock))
     accountant = an_accountant(effects_home(ledger, tmp_path), tmp_path)
     job_id = an_accepted_job(ledger).job_id
     publish_report(accountant)

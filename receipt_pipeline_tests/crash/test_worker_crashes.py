@@ -203,9 +203,7 @@ def test_a_worker_that_stands_still_is_ended_by_its_own_watchdog(
     job_id = bench.accept(items=ITEMS)
     accepted = bench.job(job_id)
     short = Limits().replace(heartbeat_s=0.05, item_timeout_s=0.5)
-    ended = run_worker(
-        WorkerOrder(**order, job_ids=(job_id,), place="model.before", stalls_s=600, limits=short)
-    )
+    ended = run_worker(WorkerOrder(**order, job_ids=(job_id,), place="model.before", stalls_s=600, limits=short))
     assert ended == -signal.SIGKILL
     assert bench.job(job_id)["lease_owner"] == "worker-a"
     finish(bench, job_id)
@@ -218,9 +216,7 @@ def test_two_workers_that_race_for_the_same_jobs_do_each_of_them_once(
     bench: WorkerBench, order: dict[str, Any], tally: Path
 ) -> None:
     job_ids = tuple(bench.accept(items=1, key=f"key-{number}") for number in range(6))
-    racing = [
-        start_worker(WorkerOrder(**order, job_ids=job_ids, owner=owner)) for owner in ("worker-a", "worker-b")
-    ]
+    racing = [start_worker(WorkerOrder(**order, job_ids=job_ids, owner=owner)) for owner in ("worker-a", "worker-b")]
     for process in racing:
         process.join(WITHIN_S)
     assert [process.exitcode for process in racing] == [0, 0]

@@ -17,10 +17,7 @@ COMMAND_S_MAX = 600
 
 
 def run_receipts(
-    home: Path,
-    *arguments: str,
-    environment: Mapping[str, str] | None = None,
-    timeout_s: float = COMMAND_S_MAX,
+    home: Path, *arguments: str, environment: Mapping[str, str] | None = None, timeout_s: float = COMMAND_S_MAX
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; the home is its only state."""
     return subprocess.run(

@@ -22,9 +22,7 @@ class Answer:
     stderr: str
 
 
-def run_forked(
-    arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], written: Path
-) -> Answer:
+def run_forked(arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], written: Path) -> Answer:
     """Run one command to its end.
 
     Args:

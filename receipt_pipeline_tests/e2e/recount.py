@@ -21,8 +21,7 @@ def recount(records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         return {
             str(event["job_id"])
             for event in told
-            if event["kind"] == kind
-            and all(event["data"].get(name) == value for name, value in facts.items())
+            if event["kind"] == kind and all(event["data"].get(name) == value for name, value in facts.items())
         }
 
     accepted = jobs_with("accepted")
@@ -92,7 +91,5 @@ def _questions(told: Iterable[Mapping[str, Any]]) -> set[tuple[str, str, str]]:
         for event in told
         if event["kind"] == "investigation_opened"
     }
-    closed = {
-        event["data"]["investigation_id"] for event in told if event["kind"] == "investigation_resolved"
-    }
+    closed = {event["data"]["investigation_id"] for event in told if event["kind"] == "investigation_resolved"}
     return {(id_, kind, "resolved" if id_ in closed else "open") for id_, kind in opened.items()}

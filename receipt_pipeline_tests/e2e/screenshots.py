@@ -45,10 +45,7 @@ CHROMIUM_FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-WIDTHS: dict[str, ViewportSize] = {
-    "phone": {"width": 390, "height": 844},
-    "desk": {"width": 1280, "height": 900},
-}
+WIDTHS: dict[str, ViewportSize] = {"phone": {"width": 390, "height": 844}, "desk": {"width": 1280, "height": 900}}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 WAIT_S = 300
 SETTLE_MS = 8_000
@@ -85,9 +82,7 @@ def _work(services: AppContext) -> None:
     while time.monotonic() < end:
         found = submitter.list_jobs(services, services.principal())
         terminal = len(found) == BATCH_ROWS + 1 and all(job["terminal_at"] for job in found)
-        if terminal and not maintenance.jobs_with_unfinished_effects(
-            services, [job["job_id"] for job in found]
-        ):
+        if terminal and not maintenance.jobs_with_unfinished_effects(services, [job["job_id"] for job in found]):
             return
         time.sleep(1)
     raise SystemExit("the receipts were not classified in time")
@@ -159,10 +154,7 @@ def page_alone() -> None:
     found = find_chromium(None)
     if isinstance(found, str):
         raise SystemExit(found)
-    with (
-        tempfile.TemporaryDirectory(prefix="receipts-page-") as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    with tempfile.TemporaryDirectory(prefix="receipts-page-") as folder, pytest.MonkeyPatch.context() as patch:
         ledger = open_ledger(f"sqlite:///{folder}/empty.db")
         ledger.migrate()
         ledger.close()

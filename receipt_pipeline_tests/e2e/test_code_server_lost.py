@@ -50,9 +50,7 @@ def test_a_killed_code_server_comes_back_at_its_port_and_dropped_work_is_done_on
 
             def all_done() -> bool:
                 rows = [
-                    row
-                    for row in submitter.list_jobs(services, services.principal())
-                    if row["idempotency_key"] == key
+                    row for row in submitter.list_jobs(services, services.principal()) if row["idempotency_key"] == key
                 ]
                 return bool(rows) and all(row["state"] in TERMINAL_STATES for row in rows)
 

@@ -15,9 +15,7 @@ from receipt_pipeline_tests.e2e.recount import recount
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.mark.requirement(
-    "R072", "R073", "R074", "R075", "R076", "R077", "R080", "R081", "R084", "R085", "R055", "R132"
-)
+@pytest.mark.requirement("R072", "R073", "R074", "R075", "R076", "R077", "R080", "R081", "R084", "R085", "R055", "R132")
 def test_the_drill_passes_with_every_step_ok(tmp_path: Path) -> None:
     done = run_receipts(tmp_path / "home", "drill", "--json")
 
@@ -45,9 +43,7 @@ def assert_recounted(answer: dict[str, Any]) -> None:
 
 def assert_the_case_study_is_told_from(records: list[dict[str, Any]]) -> None:
     """Assert that the drill's sixth job went through the window that the page tells, step by step."""
-    timeline = (
-        PAGE.read_text(encoding="utf-8").partition("<!-- timeline -->")[2].partition("<!-- /timeline")[0]
-    )
+    timeline = PAGE.read_text(encoding="utf-8").partition("<!-- timeline -->")[2].partition("<!-- /timeline")[0]
     told = re.findall(r"^\| \d+ \|.*?`(\w+)`", timeline, flags=re.MULTILINE)
     assert len(told) > 8
     kinds = iter(record["kind"] for record in records if record["job"] == "job-6")

@@ -15,9 +15,7 @@ from receipt_pipeline_tests.postgres_server import PostgresServer
 from receipt_pipeline_tests.suite_results import PROJECT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
-SAMPLES = sorted(
-    path for path in (PROJECT / "data" / "samples").iterdir() if path.suffix in {".jpg", ".png"}
-)[:2]
+SAMPLES = sorted(path for path in (PROJECT / "data" / "samples").iterdir() if path.suffix in {".jpg", ".png"})[:2]
 SUBMIT = ("submit", *map(str, SAMPLES), "--wait")
 
 
@@ -35,9 +33,7 @@ class Submitted:
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def submitted(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Submitted]:
+def submitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitted]:
     """Two scans, submitted once on the embedded ledger and once on PostgreSQL."""
     home = tmp_path_factory.mktemp("submit") / "home"
     storage, url = {}, ""
@@ -65,9 +61,7 @@ def test_two_scans_become_one_succeeded_job_with_a_verified_result(submitted: Su
 
 
 @pytest.mark.requirement("R025", "R086")
-def test_submitting_the_same_scans_again_joins_the_first_job_without_another_invocation(
-    submitted: Submitted,
-) -> None:
+def test_submitting_the_same_scans_again_joins_the_first_job_without_another_invocation(submitted: Submitted) -> None:
     first = answer_of(submitted.done)
     assert submitted.answer(*SUBMIT)["job_id"] == first["job_id"]
     report = submitted.answer("report")

@@ -31,9 +31,7 @@ def effects_home(
     )
 
 
-def a_stored_success(
-    services: EffectContext, *outcomes: ItemOutcome, content: str = "result", **given: Any
-) -> JobRow:
+def a_stored_success(services: EffectContext, *outcomes: ItemOutcome, content: str = "result", **given: Any) -> JobRow:
     """Accept, work off and publish a job, its object stored; return the job's row."""
     given.setdefault("items", len(outcomes) or 1)
     job = a_claimed_job(services.ledger, **given)

@@ -9,14 +9,7 @@ from enum import StrEnum
 
 from receipt_pipeline.core.errors import ObjectFault
 from receipt_pipeline.core.reasons import OBJECT_UNREADABLE, UPLOAD_FAILED
-from receipt_pipeline.objects.store import (
-    CopyOutcome,
-    ObjectEntry,
-    ObjectStat,
-    ObjectStore,
-    PutKind,
-    PutOutcome,
-)
+from receipt_pipeline.objects.store import CopyOutcome, ObjectEntry, ObjectStat, ObjectStore, PutKind, PutOutcome
 
 
 class PutFault(StrEnum):

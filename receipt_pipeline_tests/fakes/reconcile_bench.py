@@ -157,11 +157,7 @@ class ReconcileBench:
                 write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=self.limits)
             with self.ledger.transaction() as tx:
                 fail_attempt(
-                    tx,
-                    job.token,
-                    failure_class=FailureClass.WORKER_LOST,
-                    reason=WORKER_LOST,
-                    limits=self.limits,
+                    tx, job.token, failure_class=FailureClass.WORKER_LOST, reason=WORKER_LOST, limits=self.limits
                 )
             self.clock.advance(PAST_RETRY_S)
 

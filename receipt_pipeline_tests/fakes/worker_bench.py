@@ -157,10 +157,7 @@ class WorkerBench:
     def result(self, job_id: str) -> ResultDocument:
         """Return the published result, read from the store and checked against the ledger."""
         job = self.job(job_id)
-        assert self.objects.inner.digest(job["result_key"]) == (
-            job["result_digest"],
-            job["result_size_bytes"],
-        )
+        assert self.objects.inner.digest(job["result_key"]) == (job["result_digest"], job["result_size_bytes"])
         return parse_result(self.objects.inner.read(job["result_key"]))
 
     def approve_other(self) -> str:

@@ -50,9 +50,7 @@ def take_lease_away(house: CaseHouse, job_id: str) -> None:
 
 
 @pytest.mark.requirement("R075", "R078")
-def test_case_02_a_failed_job_answers_its_resubmission_and_is_accepted_once(
-    house: CaseHouse, shared: Path
-) -> None:
+def test_case_02_a_failed_job_answers_its_resubmission_and_is_accepted_once(house: CaseHouse, shared: Path) -> None:
     folder = case(shared, "02")
     (job_id,) = house.submit(folder)
     pins = {name: house.bench.job(job_id)[name] for name in Pins.__slots__}
@@ -113,9 +111,7 @@ def test_case_12_work_that_waited_while_the_alias_moved_is_done_under_what_was_s
     document = json.dumps(written).encode()
     answer = submit_case(house.intake, document, folder)
     job_ids = [line.acceptance.job_id for line in answer.lines if line.acceptance is not None]
-    other = replace(
-        RELEASE, risk_model_digest=digest_of("model B"), policy_revision=digest_of("policy of later")
-    )
+    other = replace(RELEASE, risk_model_digest=digest_of("model B"), policy_revision=digest_of("policy of later"))
     other_id = approve(house.ledger, other, name="2026-12", alias="current")
     failures = deque([StageFailed(ENGINE_OCR_UNAVAILABLE)])
     first = house.scans(job_ids[0])[0]
@@ -130,10 +126,7 @@ def test_case_12_work_that_waited_while_the_alias_moved_is_done_under_what_was_s
     assert [row["outcome"] for row in house.bench.attempts(job_ids[0])] == ["failed", "committed"]
     for job_id in job_ids:
         pins = house.bench.result(job_id).pins
-        assert (pins.risk_model_digest, pins.policy_revision) == (
-            RELEASE.risk_model_digest,
-            RELEASE.policy_revision,
-        )
+        assert (pins.risk_model_digest, pins.policy_revision) == (RELEASE.risk_model_digest, RELEASE.policy_revision)
     later = document.replace(b"rcpt-12", b"later-12")
     moved = [line.acceptance for line in submit_case(house.intake, later, folder).lines]
     assert {acceptance.pins.release_id for acceptance in moved if acceptance} == {other_id}
@@ -165,11 +158,7 @@ def test_case_13_differing_outputs_of_two_attempts_are_held_and_identical_ones_a
     assert len({entry["digest"] for entry in row["digests"]}) == 2
     assert both_outputs(house, first, row["digests"]) == {entry["digest"] for entry in row["digests"]}
     (question,) = house.bench.investigations(first)
-    assert (question["kind"], question["owner"], question["state"]) == (
-        "divergent_output",
-        "operations",
-        "open",
-    )
+    assert (question["kind"], question["owner"], question["state"]) == ("divergent_output", "operations", "open")
     assert house.bench.job(second)["state"] == "succeeded"
     assert [row["outcome"] for row in house.bench.attempts(second)] == ["lost", "committed"]
     assert house.bench.quarantines(second) == []

@@ -48,9 +48,7 @@ def by_key(house: CaseHouse) -> dict[str, str]:
     return {row["idempotency_key"]: row["job_id"] for row in job_rows(house.ledger)}
 
 
-def test_case_01_repeats_in_one_pass_make_no_second_object_and_no_second_task(
-    shared: Path, house: CaseHouse
-) -> None:
+def test_case_01_repeats_in_one_pass_make_no_second_object_and_no_second_task(shared: Path, house: CaseHouse) -> None:
     folder = case(shared, "01")
     bring_all(house, folder)
     for name in ("manifest.json", "manifest-copy.json"):
@@ -89,9 +87,7 @@ def test_case_03_old_items_neither_run_nor_notify_again_and_a_broken_pass_is_rep
     assert house.tasks() == dict.fromkeys(sorted([*old, late_id]), 1)
 
 
-def test_case_10_one_output_for_an_answer_that_was_lost_and_asked_for_again(
-    shared: Path, house: CaseHouse
-) -> None:
+def test_case_10_one_output_for_an_answer_that_was_lost_and_asked_for_again(shared: Path, house: CaseHouse) -> None:
     folder = case(shared, "10")
     for _ in range(6):
         submit_case(house.intake, manifest_of(folder), folder)
@@ -106,9 +102,7 @@ def test_case_10_one_output_for_an_answer_that_was_lost_and_asked_for_again(
 
 
 @pytest.mark.requirement("R029")
-def test_case_19_each_job_of_one_file_name_has_the_result_of_its_own_bytes(
-    shared: Path, house: CaseHouse
-) -> None:
+def test_case_19_each_job_of_one_file_name_has_the_result_of_its_own_bytes(shared: Path, house: CaseHouse) -> None:
     folder = case(shared, "19")
     a, b = (folder / "a.png").read_bytes(), (folder / "b.png").read_bytes()
 

@@ -109,10 +109,7 @@ def test_case_04_a_slow_listing_is_worked_off_in_bounded_passes(
         assert passes < 500
     assert len(job_rows(ledger)) == 301
     assert {row["outcome"] for row in row_list(ledger)} == {"accepted"}
-    assert (
-        sum(len(json.dumps(row["stored"])) + len(json.dumps(row["facts"])) for row in submission_list(ledger))
-        < 4096
-    )
+    assert sum(len(json.dumps(row["stored"])) + len(json.dumps(row["facts"])) for row in submission_list(ledger)) < 4096
     ledger.close()
 
 
@@ -142,9 +139,7 @@ def test_case_10_a_client_that_lost_the_answer_gets_it_again(
 def test_case_17_a_used_key_with_another_body(shared: Path, intake: IntakeContext) -> None:
     folder = case(shared, "17")
     names = ("first", "second", "third", "fourth")
-    answers = [
-        submit_case(intake, with_limits((folder / f"{name}.json").read_bytes()), folder) for name in names
-    ]
+    answers = [submit_case(intake, with_limits((folder / f"{name}.json").read_bytes()), folder) for name in names]
     told = [(answer.lines[0].outcome.value, answer.lines[0].facts.get("differing")) for answer in answers]
     assert told == [("accepted", None), ("conflict", ["items"]), ("conflict", ["release"]), ("joined", None)]
     assert {answer.lines[0].idempotency_key for answer in answers} == {"rcpt-1701"}
@@ -209,21 +204,15 @@ def test_case_20_scans_replaced_deleted_and_touched_while_queued(
     assert sweep(intake).counts == {"accepted": 1}
     assert keys(intake) == [f"rcpt-200{number}" for number in (1, 2, 3, 4)]
     for name, item in zip(
-        ("one", "two", "three", "four"),
-        sorted(item_rows(intake.ledger), key=lambda i: i["item_id"]),
-        strict=True,
+        ("one", "two", "three", "four"), sorted(item_rows(intake.ledger), key=lambda i: i["item_id"]), strict=True
     ):
         assert intake.objects.read(scan_key(TENANT, item["sha256"])) == (folder / f"{name}.png").read_bytes()
 
 
-def test_case_21_temporary_and_side_files(
-    shared: Path, intake: IntakeContext, place: Path, clock: FakeClock
-) -> None:
+def test_case_21_temporary_and_side_files(shared: Path, intake: IntakeContext, place: Path, clock: FakeClock) -> None:
     folder = case(shared, "21")
     loose = place / "loose"
-    subprocess.run(
-        [sys.executable, str(folder / "setup.py"), str(folder / "scan.png"), str(loose)], check=True
-    )
+    subprocess.run([sys.executable, str(folder / "setup.py"), str(folder / "scan.png"), str(loose)], check=True)
     sweep(intake)
     clock.advance(SETTLE_S)
     assert sweep(intake).counts == {"accepted": 2, "ignored": 10}
@@ -240,9 +229,7 @@ def test_case_21_temporary_and_side_files(
 def test_case_22_paths_that_lead_out(shared: Path, intake: IntakeContext, tmp_path: Path) -> None:
     folder = case(shared, "22")
     target = tmp_path / "target"
-    subprocess.run(
-        [sys.executable, str(folder / "setup.py"), str(folder / "scan.png"), str(target)], check=True
-    )
+    subprocess.run([sys.executable, str(folder / "setup.py"), str(folder / "scan.png"), str(target)], check=True)
     document = with_limits((target / "inbox/manifest.json").read_bytes())
     answer = submit_case(intake, document, target / "inbox")
     assert answer.counts == {"rows": 7, "accepted": 1, "joined": 0, "refused": 6, "conflicts": 0}

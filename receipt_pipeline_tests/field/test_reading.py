@@ -134,18 +134,14 @@ def test_a_bare_total_is_ambiguous(shared: Path, engine: RapidOcrEngine) -> None
     assert fields.currency is None
 
 
-def test_a_total_changed_by_hand_is_never_the_printed_one_without_doubt(
-    shared: Path, engine: RapidOcrEngine
-) -> None:
+def test_a_total_changed_by_hand_is_never_the_printed_one_without_doubt(shared: Path, engine: RapidOcrEngine) -> None:
     _page_text, fields = read(shared / "cases" / "30-refund-change-tip" / "pen.png", engine)
     assert fields.total is not None
     assert fields.total.ambiguous
     assert total_text(fields) in ("30.00", "35.00")
 
 
-@pytest.mark.parametrize(
-    ("case", "name"), [pair for pair in CASE_FILES if pair[1] not in ("good.png", "tag3.jpg")]
-)
+@pytest.mark.parametrize(("case", "name"), [pair for pair in CASE_FILES if pair[1] not in ("good.png", "tag3.jpg")])
 def test_a_perfect_reading_gives_the_same_total(shared: Path, case: str, name: str) -> None:
     folder = shared / "cases" / case
     stem = name.partition(".")[0]
@@ -162,9 +158,7 @@ def test_awkward_files_that_cannot_be_read_are_rejected(shared: Path, name: str,
 
 
 @pytest.mark.parametrize(("name", "kind_and_pages"), DECODED.items())
-def test_awkward_files_that_can_be_read_are_decoded(
-    shared: Path, name: str, kind_and_pages: tuple[str, int]
-) -> None:
+def test_awkward_files_that_can_be_read_are_decoded(shared: Path, name: str, kind_and_pages: tuple[str, int]) -> None:
     scan = decode_scan((shared / "data" / "awkward" / name).read_bytes())
     assert (scan.kind, len(scan.pages)) == kind_and_pages
 

@@ -48,9 +48,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> RememberingChain:
     """The chain of the production release."""
     release = shipped_releases(SHIPPED_ARTIFACTS, image_digest=IMAGE)[-1].release
     engine = RapidOcrEngine(place_models(tmp_path_factory.mktemp("models")))
-    return RememberingChain(
-        load_chain(release.pins(), shipped=SHIPPED_ARTIFACTS, image_digest=IMAGE, engine=engine)
-    )
+    return RememberingChain(load_chain(release.pins(), shipped=SHIPPED_ARTIFACTS, image_digest=IMAGE, engine=engine))
 
 
 @dataclass(slots=True)
@@ -119,9 +117,7 @@ def reading(ledger: Ledger, clock: FakeClock, tmp_path: Path, chain: Remembering
     return ReadingHouse(house)
 
 
-def test_case_25_a_photo_that_lies_on_its_head_is_read_as_its_upright_copy(
-    shared: Path, reading: ReadingHouse
-) -> None:
+def test_case_25_a_photo_that_lies_on_its_head_is_read_as_its_upright_copy(shared: Path, reading: ReadingHouse) -> None:
     told = reading.play(case(shared, "25"))
     upright, turned = told["upright.jpg"], told["tag3.jpg"]
     assert upright.total == turned.total == (3145, "EUR")

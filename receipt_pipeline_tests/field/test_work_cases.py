@@ -55,9 +55,7 @@ def count_events(house: CaseHouse, job_id: str, kind: EventKind) -> int:
         return int(tx.scalar(query.where(events.c.kind == kind)) or 0)
 
 
-def test_case_05_a_canceled_job_stays_canceled_though_its_worker_finishes(
-    house: CaseHouse, shared: Path
-) -> None:
+def test_case_05_a_canceled_job_stays_canceled_though_its_worker_finishes(house: CaseHouse, shared: Path) -> None:
     held, other = house.submit(case(shared, "05"))
 
     def cancel() -> None:
@@ -117,15 +115,12 @@ def test_case_06_many_workers_and_readers_on_one_ledger_cost_no_item_an_attempt(
 ) -> None:
     job_ids = house.submit(case(shared, "06"))
     stop, asked = fork_server.Event(), fork_server.SimpleQueue()
-    readers = [
-        fork_server.Process(target=ask_for_status, args=(ledger_url, job_ids, stop, asked)) for _ in range(2)
-    ]
+    readers = [fork_server.Process(target=ask_for_status, args=(ledger_url, job_ids, stop, asked)) for _ in range(2)]
     for reader in readers:
         reader.start()
     asked.get()
     workers = [
-        start_worker(WorkerOrder(**order, job_ids=tuple(job_ids), owner=f"worker-{number}"))
-        for number in range(8)
+        start_worker(WorkerOrder(**order, job_ids=tuple(job_ids), owner=f"worker-{number}")) for number in range(8)
     ]
     for worker in workers:
         worker.join(WITHIN_S)
@@ -215,10 +210,7 @@ def test_case_14_a_worker_that_slept_through_its_lease_changes_nothing_when_it_w
     process.join(WITHIN_S)
     house.reconciling.finish_effects()
     attempts = house.bench.attempts(job_id)
-    assert [(row["owner"], row["outcome"]) for row in attempts] == [
-        ("worker-a", "lost"),
-        ("worker-b", "committed"),
-    ]
+    assert [(row["owner"], row["outcome"]) for row in attempts] == [("worker-a", "lost"), ("worker-b", "committed")]
     (refusal,) = house.bench.refused(job_id)
     assert (refusal["write_kind"], refusal["lease_epoch"]) == ("commit", attempts[0]["lease_epoch"])
     job = house.bench.job(job_id)

@@ -198,9 +198,7 @@ def _question_without_owner(home: OpenedHome) -> Broken:
             limits=home.app.settings.limits,
         )
     home.bench.edit("UPDATE investigations SET owner = 'nobody' WHERE investigation_id = :asked", asked=asked)
-    return Broken(
-        (job_id,), lambda: operator.assign_investigation(home.app, home.principal, asked, owner="operations")
-    )
+    return Broken((job_id,), lambda: operator.assign_investigation(home.app, home.principal, asked, owner="operations"))
 
 
 BREAKAGES: Mapping[str, Breakage] = {

@@ -72,9 +72,7 @@ class OpenedHome:
         """Evaluate a sensor as the daemon does, without an instance: none of them asks for one."""
         return sensor.evaluate_tick(dg.build_sensor_context(sensor_name=sensor.name))
 
-    def run_wave(
-        self, wave_id: str, *, instance: dg.DagsterInstance | None = None
-    ) -> dg.ExecuteInProcessResult:
+    def run_wave(self, wave_id: str, *, instance: dg.DagsterInstance | None = None) -> dg.ExecuteInProcessResult:
         """Execute the wave's Dagster job in this process; a failed step is looked at, not raised."""
         return classify_wave.execute_in_process(
             instance=instance,

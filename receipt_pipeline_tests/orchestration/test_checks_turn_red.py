@@ -35,10 +35,7 @@ def evaluate(home: OpenedHome, name: str) -> dg.AssetCheckEvaluation:
     checks = [definition for definition in ALL_CHECKS if key in definition.check_keys]
     with dg.DagsterInstance.ephemeral() as instance:
         result = dg.materialize(
-            checks,
-            selection=dg.AssetSelection.checks(key),
-            resources={"app": home.resource},
-            instance=instance,
+            checks, selection=dg.AssetSelection.checks(key), resources={"app": home.resource}, instance=instance
         )
     assert result.success
     (evaluation,) = result.get_asset_check_evaluations()
@@ -111,9 +108,7 @@ def test_a_check_turns_red_on_what_it_guards_names_it_and_is_green_again(home: O
 
 
 @pytest.mark.parametrize("damage", ["removed", "cut short"])
-def test_a_report_that_cannot_be_read_is_red_until_it_is_published_again(
-    home: OpenedHome, damage: str
-) -> None:
+def test_a_report_that_cannot_be_read_is_red_until_it_is_published_again(home: OpenedHome, damage: str) -> None:
     path = maintenance.publish_report(home.app).path
     assert evaluate(home, "report_matches_ledger").passed
     kept = path.read_bytes()
@@ -177,11 +172,7 @@ def test_every_figure_in_the_ui_names_the_query_behind_it(home: OpenedHome) -> N
         assert isinstance(queries, dg.MarkdownMetadataValue)
         for name, query in re.findall(r"\*\*([\w. ]+)\*\*\n```sql\n(.*?)\n```", queries.md_str or ""):
             of_ledger = "FROM outbox" in query or "FROM submissions" in query
-            by_hand = (
-                home.bench.ask_by_hand
-                if of_ledger
-                else partial(analyst.query_report, home.app, home.principal)
-            )
+            by_hand = home.bench.ask_by_hand if of_ledger else partial(analyst.query_report, home.app, home.principal)
             rows, asked = by_hand(query), asked + 1
             figure = metadata.get(name)
             if isinstance(figure, dg.IntMetadataValue):

@@ -16,10 +16,7 @@ def test_every_cost_line_equals_a_recount_of_the_ledgers_rows(opened: OpenedHome
     job_id = str(opened.bench.finished(key="done", items=3)["job_id"])
     waiting = opened.submit("waiting")
     maintenance.publish_report(opened.app)
-    costs = {
-        row["job_id"]: row
-        for row in analyst.query_report(opened.app, opened.principal, "SELECT * FROM costs")
-    }
+    costs = {row["job_id"]: row for row in analyst.query_report(opened.app, opened.principal, "SELECT * FROM costs")}
     assert set(costs) == {job_id, waiting}
     with opened.app.ledger.reading() as tx:
         (job,) = tx.rows(select(jobs).where(jobs.c.job_id == job_id))

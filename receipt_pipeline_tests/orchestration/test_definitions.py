@@ -51,11 +51,7 @@ ASSETS_OF_JOBS = {
     "daily": {"daily_receipts"},
     "evaluation": {"chain_evaluation"},
 }
-CHECKS_OF_JOBS = {
-    "accounting": set().union(*CHECKS_OF.values()),
-    "daily": set(),
-    "evaluation": {"release_no_worse"},
-}
+CHECKS_OF_JOBS = {"accounting": set().union(*CHECKS_OF.values()), "daily": set(), "evaluation": {"release_no_worse"}}
 LOAD = "from receipt_pipeline.definitions import defs; defs().get_repository_def()"
 
 
@@ -92,9 +88,7 @@ def test_an_installed_package_finds_the_project_that_the_checkout_has() -> None:
 
 def test_the_workspace_names_this_code_location_and_no_folder() -> None:
     (entry,) = yaml.safe_load((PROJECT / "workspace.yaml").read_text())["load_from"]
-    assert entry == {
-        "python_module": {"module_name": "receipt_pipeline.definitions", "location_name": "receipts"}
-    }
+    assert entry == {"python_module": {"module_name": "receipt_pipeline.definitions", "location_name": "receipts"}}
 
 
 def test_every_check_belongs_to_its_asset_says_its_meaning_and_blocks_nothing(
@@ -111,9 +105,7 @@ def test_every_check_belongs_to_its_asset_says_its_meaning_and_blocks_nothing(
     assert sum(map(len, CHECKS_OF.values())) == 17
 
 
-def test_every_asset_is_described_and_the_scheduled_ones_must_be_fresh(
-    repository: dg.RepositoryDefinition,
-) -> None:
+def test_every_asset_is_described_and_the_scheduled_ones_must_be_fresh(repository: dg.RepositoryDefinition) -> None:
     graph = repository.asset_graph
     nodes = {key.to_user_string(): graph.get(key) for key in graph.get_all_asset_keys()}
     assert set(nodes) == SOURCES | SCHEDULED | ON_DEMAND

@@ -33,9 +33,7 @@ def refused(home: OpenedHome, quota: int) -> list[str]:
 
 
 @pytest.mark.requirement("R144")
-def test_more_is_refused_until_both_alerts_leave_over_a_channel_that_was_tried_within_a_day(
-    opened: OpenedHome,
-) -> None:
+def test_more_is_refused_until_both_alerts_leave_over_a_channel_that_was_tried_within_a_day(opened: OpenedHome) -> None:
     services = opened.app
     assert admin.add_submitter(services, services.principal(), CALLER)["quota_items"] == FIRST_QUOTA_ITEMS
     more = FIRST_QUOTA_ITEMS * 10
@@ -86,9 +84,7 @@ def test_a_quota_holds_at_acceptance_and_is_free_again_when_jobs_close(opened: O
         services, services.principal(), [place / "second.json"], key=None, new=False, release=None
     )
     assert answer["lines"][0]["reason"]["code"] == "QUOTA.EXCEEDED.v1", answer
-    assert [job["idempotency_key"] for job in submitter.list_jobs(services, services.principal())] == [
-        "first"
-    ]
+    assert [job["idempotency_key"] for job in submitter.list_jobs(services, services.principal())] == ["first"]
     assert admin.list_submitters(services, services.principal())[0]["open_items"] == 1
     assert opened.submit("first") == first
     for wave_id in opened.dispatch():

@@ -99,17 +99,13 @@ def test_a_worse_release_is_refused_approval_and_promotion_unless_a_person_says_
     for order in (
         lambda: admin.approve_release(services, services.principal(), CANDIDATE),
         lambda: admin.promote_release(services, services.principal(), CANDIDATE, alias="production"),
-        lambda: admin.promote_release(
-            services, services.principal(), CANDIDATE, alias="production", despite="  "
-        ),
+        lambda: admin.promote_release(services, services.principal(), CANDIDATE, alias="production", despite="  "),
     ):
         with pytest.raises(NotAllowed) as refused:
             order()
         assert refused.value.reason.code == "RELEASE.WORSE.v1"
     assert recorded(opened, EventKind.WORSE_RELEASE_ALLOWED) == []
-    admin.approve_release(
-        services, services.principal(), CANDIDATE, despite="the shops of the set have closed"
-    )
+    admin.approve_release(services, services.principal(), CANDIDATE, despite="the shops of the set have closed")
     (row,) = recorded(opened, EventKind.WORSE_RELEASE_ALLOWED)
     assert (row["by"], row["because"]) == (CALLER, "the shops of the set have closed")
 
@@ -122,9 +118,7 @@ def test_what_was_allowed_despite_its_measures_is_recorded_only_with_what_it_all
     admin.evaluate_release(services, services.principal(), APPROVED)
     admin.evaluate_release(services, services.principal(), CANDIDATE)
     with pytest.raises(InputRefused):  # An alias may not be called as a release is.
-        admin.promote_release(
-            services, services.principal(), CANDIDATE, alias=APPROVED, despite="we know better"
-        )
+        admin.promote_release(services, services.principal(), CANDIDATE, alias=APPROVED, despite="we know better")
     assert recorded(opened, EventKind.WORSE_RELEASE_ALLOWED) == []
 
 
@@ -205,9 +199,7 @@ def test_a_release_without_evaluation_or_as_good_as_the_approved_is_approved(
     ) == admin.shipped_release_id(services, CANDIDATE)
 
 
-def test_an_evaluation_whose_document_was_altered_decides_nothing(
-    opened: OpenedHome, answers: dict[str, bool]
-) -> None:
+def test_an_evaluation_whose_document_was_altered_decides_nothing(opened: OpenedHome, answers: dict[str, bool]) -> None:
     services = opened.app
     admin.evaluate_release(services, services.principal(), CANDIDATE)
     alter_kept(records.evaluation_page(services.evaluations, CANDIDATE))

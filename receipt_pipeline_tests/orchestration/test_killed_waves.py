@@ -28,13 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 WITHIN_S = 400.0
 POLL_S = 0.3
-LIMITS = {
-    "WAVE_SLOTS": "1",
-    "LEASE_TTL_S": "4",
-    "HEARTBEAT_S": "1",
-    "RETRY_BASE_S": "0.5",
-    "RETRY_CAP_S": "1",
-}
+LIMITS = {"WAVE_SLOTS": "1", "LEASE_TTL_S": "4", "HEARTBEAT_S": "1", "RETRY_BASE_S": "0.5", "RETRY_CAP_S": "1"}
 
 
 @pytest.fixture

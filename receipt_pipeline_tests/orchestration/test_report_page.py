@@ -71,9 +71,7 @@ def test_what_is_open_comes_first_with_its_job_and_what_may_be_done(opened: Open
     assert text.index("Open investigations") < text.index("Active alerts") < text.index("Newest jobs")
     assert "queue age" in text
     (evidence,) = [query for query in links.queries if job_id in query]
-    assert [row["kind"] for row in analyst.query_report(opened.app, opened.principal, evidence)] == [
-        "accepted"
-    ]
+    assert [row["kind"] for row in analyst.query_report(opened.app, opened.principal, evidence)] == ["accepted"]
 
 
 def test_what_a_caller_wrote_is_text_on_the_page_and_never_markup(opened: OpenedHome) -> None:
@@ -106,11 +104,6 @@ def test_signals_for_a_collector_say_what_the_report_says(opened: OpenedHome) ->
     truth = analyst.query_report(opened.app, opened.principal, "SELECT * FROM time_to_reconciled_truth")
     assert {row["terminal_class"] for row in truth} >= {"complete"}
     for row in truth:
-        assert (
-            samples["receipts_needing_people_percent", row["terminal_class"]] == row["needing_people_percent"]
-        )
+        assert samples["receipts_needing_people_percent", row["terminal_class"]] == row["needing_people_percent"]
         if row["p95_s"] is not None:
-            assert (
-                samples["receipts_time_to_truth_seconds", *sorted(["p95", row["terminal_class"]])]
-                == row["p95_s"]
-            )
+            assert samples["receipts_time_to_truth_seconds", *sorted(["p95", row["terminal_class"]])] == row["p95_s"]

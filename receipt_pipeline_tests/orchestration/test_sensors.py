@@ -225,9 +225,7 @@ def test_reconcile_is_repeatable_and_moves_nothing_without_new_evidence(open_nam
 
 
 @pytest.mark.requirement("R051")
-def test_reconcile_takes_an_expired_lease_away_and_dispatch_hands_the_job_out_again(
-    opened: OpenedHome,
-) -> None:
+def test_reconcile_takes_an_expired_lease_away_and_dispatch_hands_the_job_out_again(opened: OpenedHome) -> None:
     job_id = opened.submit("job", items=2)
     ((_, lost_wave),) = requests_of(opened)
     pins = opened.job(job_id)["release_id"]

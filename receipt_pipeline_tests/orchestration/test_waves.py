@@ -35,8 +35,7 @@ def outcomes_of(result: dg.ExecuteInProcessResult) -> dict[str, list[tuple[Any, 
             table = event.step_output_data.metadata["outcomes"]
             assert isinstance(table, dg.TableMetadataValue)
             found[event.step_key or ""] = [
-                tuple(record.data[name] for name in ("job_id", "outcome", "items"))
-                for record in table.records
+                tuple(record.data[name] for name in ("job_id", "outcome", "items")) for record in table.records
             ]
     return found
 
@@ -78,9 +77,7 @@ def test_a_wave_ends_every_job_that_it_reserved(home: OpenedHome) -> None:
     result = home.run_wave(one_wave(home))
     assert result.success
     assert {home.job(job_id)["state"] for job_id in job_ids} == {"succeeded"}
-    assert [(row["state"], row["jobs_total"], row["items_total"]) for row in home.waves()] == [
-        ("closed", 3, 6)
-    ]
+    assert [(row["state"], row["jobs_total"], row["items_total"]) for row in home.waves()] == [("closed", 3, 6)]
     assert {home.bench.bench.attempts(job_id)[0]["run_id"] for job_id in job_ids} == {result.run_id}
     assert home.dispatch() == []
 
@@ -97,11 +94,7 @@ def test_small_jobs_share_a_step_and_a_large_one_has_its_own(home: OpenedHome) -
 
 def test_a_jobs_expected_failure_is_a_recorded_outcome_and_no_red_step(home: OpenedHome) -> None:
     home.chain.answers = {scan_bytes(3): StageFailed(ENGINE_OCR_UNAVAILABLE)}
-    before, failing, after = (
-        home.submit("before"),
-        home.submit("failing", items=3),
-        home.submit("after", items=2),
-    )
+    before, failing, after = (home.submit("before"), home.submit("failing", items=3), home.submit("after", items=2))
     result = home.run_wave(one_wave(home))
     assert set(steps_of(result).values()) == {True}
     assert [line for lines in outcomes_of(result).values() for line in lines] == [
@@ -109,11 +102,7 @@ def test_a_jobs_expected_failure_is_a_recorded_outcome_and_no_red_step(home: Ope
         (failing, "attempt_failed", 2),
         (after, "closed", 2),
     ]
-    assert [home.job(job_id)["state"] for job_id in (before, failing, after)] == [
-        "succeeded",
-        "running",
-        "succeeded",
-    ]
+    assert [home.job(job_id)["state"] for job_id in (before, failing, after)] == ["succeeded", "running", "succeeded"]
     (attempt,) = home.bench.bench.attempts(failing)
     assert (attempt["outcome"], attempt["reason_code"]) == ("failed", ENGINE_OCR_UNAVAILABLE.code)
 
@@ -124,11 +113,7 @@ def test_a_defect_turns_its_step_red_after_the_siblings_have_ended(home: OpenedH
     result = home.run_wave(one_wave(home))
     assert not result.success
     assert steps_of(result)[f"work_group[{before}_3_jobs]"] is False
-    assert [home.job(job_id)["state"] for job_id in (before, broken, after)] == [
-        "succeeded",
-        "running",
-        "succeeded",
-    ]
+    assert [home.job(job_id)["state"] for job_id in (before, broken, after)] == ["succeeded", "running", "succeeded"]
 
 
 def test_a_red_group_does_not_keep_the_other_groups_from_ending(home: OpenedHome) -> None:
@@ -206,11 +191,7 @@ def test_what_became_ready_meanwhile_is_taken_up_by_the_same_run(home: OpenedHom
     (observed,) = result.get_asset_observation_events()
     assert observed.asset_observation_data.asset_observation.asset_key == dg.AssetKey("job_ledger")
     found = observed.asset_observation_data.asset_observation.metadata
-    assert {name: value.value for name, value in found.items()} == {
-        "jobs": 2,
-        "late_claims": 1,
-        "released": 0,
-    }
+    assert {name: value.value for name, value in found.items()} == {"jobs": 2, "late_claims": 1, "released": 0}
     assert [row["jobs_total"] for row in home.waves()] == [2]
 
 
@@ -220,9 +201,7 @@ def test_a_wave_whose_slice_is_used_up_leaves_its_jobs_ready_for_another(open_na
     first = one_wave(home)
     result = home.run_wave(first)
     assert result.success
-    assert outcomes_of(result) == {
-        f"work_group[{job_ids[0]}_2_jobs]": [(job_id, "left", 0) for job_id in job_ids]
-    }
+    assert outcomes_of(result) == {f"work_group[{job_ids[0]}_2_jobs]": [(job_id, "left", 0) for job_id in job_ids]}
     assert {home.job(job_id)["state"] for job_id in job_ids} == {"accepted"}
     assert one_wave(home) != first
 

@@ -32,12 +32,7 @@ from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline.ledger.schema.jobs import jobs
-from receipt_pipeline.ledger.submissions import (
-    NewSubmission,
-    SubmissionState,
-    finish_submission,
-    open_submission,
-)
+from receipt_pipeline.ledger.submissions import NewSubmission, SubmissionState, finish_submission, open_submission
 from receipt_pipeline_tests.builders import (
     LIMITS,
     a_claimed_job,
@@ -46,12 +41,7 @@ from receipt_pipeline_tests.builders import (
     an_outcome,
     finish_items,
 )
-from receipt_pipeline_tests.fakes.accounted_home import (
-    a_question,
-    an_accountant,
-    an_outcome_of,
-    round_of_effects,
-)
+from receipt_pipeline_tests.fakes.accounted_home import a_question, an_accountant, an_outcome_of, round_of_effects
 from receipt_pipeline_tests.fakes.effects_home import a_stored_success, an_event, effects_home, rows_of
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.report_rows import built_whole, everything_in, refreshes
@@ -118,18 +108,11 @@ class History:
         with self.services.ledger.transaction() as tx:
             if job is None:
                 record_object_check(
-                    tx,
-                    ObjectObservation(
-                        object_key="results/nobody/1-aa", job_id=None, outcome=ObjectOutcome.ORPHAN
-                    ),
+                    tx, ObjectObservation(object_key="results/nobody/1-aa", job_id=None, outcome=ObjectOutcome.ORPHAN)
                 )
             elif outcome is ObjectOutcome.OK:
                 found = ObjectObservation(
-                    job["result_key"],
-                    job["job_id"],
-                    outcome,
-                    found_digest=job["result_digest"],
-                    pins_stated=True,
+                    job["result_key"], job["job_id"], outcome, found_digest=job["result_digest"], pins_stated=True
                 )
                 record_first_checks(tx, [found])
             else:
@@ -193,12 +176,7 @@ def ledger(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[Ledger]
     indirect=["ledger"],
 )
 def test_a_refreshed_report_is_the_one_that_is_built_anew(
-    ledger: Ledger,
-    clock: FakeClock,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    watched_changes: None,
-    seed: int,
+    ledger: Ledger, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched_changes: None, seed: int
 ) -> None:
     # However small the ledger is, nothing but refreshes is to happen here.
     monkeypatch.setattr(publish, "NEW_EVENTS_SHARE_MAX", 1_000)

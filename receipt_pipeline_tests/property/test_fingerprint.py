@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 
 from receipt_pipeline.core.canonical import canonical_json, digest_of
 from receipt_pipeline.core.effects import EffectDemand
-from receipt_pipeline.core.request import (
-    JOB_CONTRACT,
-    ItemRequest,
-    JobRequest,
-    LimitsRequest,
-    differing_fields,
-)
+from receipt_pipeline.core.request import JOB_CONTRACT, ItemRequest, JobRequest, LimitsRequest, differing_fields
 
 SECONDS = st.none() | st.integers(1, 10**9)
 ITEMS = st.lists(
@@ -60,12 +54,8 @@ JSON = st.recursive(
 )
 
 
-@given(
-    request=REQUESTS, paths=st.lists(st.text(max_size=12), min_size=4, max_size=4), key=st.text(min_size=1)
-)
-def test_neither_paths_nor_the_key_change_a_fingerprint(
-    request: JobRequest, paths: list[str], key: str
-) -> None:
+@given(request=REQUESTS, paths=st.lists(st.text(max_size=12), min_size=4, max_size=4), key=st.text(min_size=1))
+def test_neither_paths_nor_the_key_change_a_fingerprint(request: JobRequest, paths: list[str], key: str) -> None:
     moved = tuple(
         dataclasses.replace(item, uri=path, id_explicit=not item.id_explicit)
         for item, path in zip(request.items, paths, strict=False)

@@ -33,17 +33,10 @@ from receipt_pipeline.ledger.jobs.publication import close_own_overdue_items
 from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.ledger.schema.jobs import items
 from receipt_pipeline_tests import builders
-from receipt_pipeline_tests.conformance.ledger_rows import (
-    all_rows,
-    assert_invariants,
-    job_row,
-    snapshot,
-)
+from receipt_pipeline_tests.conformance.ledger_rows import all_rows, assert_invariants, job_row, snapshot
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 
-LIMITS = Limits().replace(
-    item_losses_max=2, closing_attempts_max=2, retry_base_s=1, retry_cap_s=4, overrun_grace_s=5
-)
+LIMITS = Limits().replace(item_losses_max=2, closing_attempts_max=2, retry_base_s=1, retry_cap_s=4, overrun_grace_s=5)
 FAILURES: list[tuple[FailureClass, Reason]] = [
     (FailureClass.TRANSIENT, ENGINE_OCR_UNAVAILABLE),
     (FailureClass.TRANSIENT, UPLOAD_FAILED),
@@ -96,9 +89,7 @@ class AnyOrder:
         if self.job_id and self.closed is None:
             return
         limits = LimitsRequest(
-            max_attempts=1 + variant % 3,
-            processing_timeout_s=900 if variant % 4 else 40,
-            max_queue_age_s=60,
+            max_attempts=1 + variant % 3, processing_timeout_s=900 if variant % 4 else 40, max_queue_age_s=60
         )
         job = builders.an_accepted_job(self.ledger, items=1 + variant // 4, limits=limits)
         self.job_id, self.tokens, self.closed = str(job.job_id), [], None
@@ -265,9 +256,7 @@ def _yield(tx: LedgerTransaction, token: FencingToken) -> None:
 
 
 def _fail(tx: LedgerTransaction, token: FencingToken) -> None:
-    fail_attempt(
-        tx, token, failure_class=FailureClass.TRANSIENT, reason=ENGINE_OCR_UNAVAILABLE, limits=LIMITS
-    )
+    fail_attempt(tx, token, failure_class=FailureClass.TRANSIENT, reason=ENGINE_OCR_UNAVAILABLE, limits=LIMITS)
 
 
 def _close(tx: LedgerTransaction, token: FencingToken) -> None:

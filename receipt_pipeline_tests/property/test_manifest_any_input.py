@@ -14,9 +14,7 @@ from receipt_pipeline.intake.manifest import MANIFEST_SUFFIXES, Batch, parse_doc
 from receipt_pipeline.intake.scans import confined_parts
 
 words = st.text(
-    st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_categories=("C", "Z")),
-    min_size=1,
-    max_size=20,
+    st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_categories=("C", "Z")), min_size=1, max_size=20
 )
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 values = st.recursive(
@@ -53,12 +51,8 @@ def test_any_bytes_are_a_request_or_a_refusal(data: bytes, suffix: str) -> None:
     parse(data, suffix)
 
 
-@given(
-    st.dictionaries(st.sampled_from(FIELDS), values), st.sampled_from(["receipt-job/v1", "receipt-batch/v1"])
-)
-def test_any_values_in_known_fields_are_a_request_or_a_refusal(
-    document: dict[str, Any], contract: str
-) -> None:
+@given(st.dictionaries(st.sampled_from(FIELDS), values), st.sampled_from(["receipt-job/v1", "receipt-batch/v1"]))
+def test_any_values_in_known_fields_are_a_request_or_a_refusal(document: dict[str, Any], contract: str) -> None:
     read = parse(json.dumps(document | {"contract": contract}).encode(), ".json")
     assert read is None or isinstance(read, JobRequest | Batch)
 
@@ -72,9 +66,7 @@ def test_any_text_of_rows_is_a_batch_or_a_refusal(text: str, suffix: str) -> Non
         assert all((row.request is None) != (row.refusal is None) for row in parsed.rows)
 
 
-@given(
-    words, st.lists(st.tuples(words, words, digests), min_size=1, max_size=4, unique_by=lambda item: item[0])
-)
+@given(words, st.lists(st.tuples(words, words, digests), min_size=1, max_size=4, unique_by=lambda item: item[0]))
 def test_a_request_is_read_back_as_it_was_written(key: str, listed: list[tuple[str, str, str]]) -> None:
     items = tuple(ItemRequest(item_id=name, uri=uri, sha256=digest) for name, uri, digest in listed)
     request = JobRequest(contract=JOB_CONTRACT, idempotency_key=key, items=items)

@@ -44,7 +44,5 @@ def plainly(own: ScanPrint, earlier: Sequence[ScanPrint]) -> str | None:
 def test_the_first_like_print_is_the_one_that_a_plain_comparison_finds(
     own: ScanPrint, earlier: list[ScanPrint]
 ) -> None:
-    items = [
-        EarlierItem(str(at), NO_FIELDS.as_document(), other.as_document()) for at, other in enumerate(earlier)
-    ]
+    items = [EarlierItem(str(at), NO_FIELDS.as_document(), other.as_document()) for at, other in enumerate(earlier)]
     assert find_near_duplicate(own, NO_FIELDS, items) == plainly(own, earlier)

@@ -54,11 +54,7 @@ def run_small_suite(folder: Path, *arguments: str, strict: bool = False) -> dict
 def test_skipped_and_failed_tests_carry_no_requirement(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     document = run_small_suite(tmp_path, *arguments)
     outcomes = {name.rpartition("::")[2]: test["outcome"] for name, test in document["tests"].items()}
-    assert outcomes == {
-        "test_that_passes": "passed",
-        "test_that_skips": "skipped",
-        "test_that_breaks_down": "failed",
-    }
+    assert outcomes == {"test_that_passes": "passed", "test_that_skips": "skipped", "test_that_breaks_down": "failed"}
     assert carried_ids(document) == {"R001", "R002"}
 
 
@@ -70,9 +66,7 @@ def test_a_needless_skip_fails_a_strict_run_only(tmp_path: Path) -> None:
 
 def test_a_skip_for_an_allowed_reason_does_not_fail_a_strict_run(tmp_path: Path) -> None:
     state = TreeState(commit="c", clean=True, shared=False)
-    recorder = SuiteRecorder(
-        results=None, strict=True, allowed_skips=("no reason",), before=state, shared=tmp_path
-    )
+    recorder = SuiteRecorder(results=None, strict=True, allowed_skips=("no reason",), before=state, shared=tmp_path)
     report = pytest.TestReport(
         nodeid="t",
         location=("t", 1, "t"),

@@ -24,8 +24,6 @@ def test_every_code_carries_its_version_and_its_next_step() -> None:
 
 
 def test_every_code_is_met_in_a_test() -> None:
-    tests = "\n".join(
-        text_of(path) for path in python_files("receipt_pipeline_tests") if "tidy" not in path.parts
-    )
+    tests = "\n".join(text_of(path) for path in python_files("receipt_pipeline_tests") if "tidy" not in path.parts)
     # In a pattern the dots of a code are escaped.
     assert [code for code in REASONS if code not in tests.replace("\\", "")] == []

@@ -34,8 +34,6 @@ def test_every_mark_names_at_least_one_requirement() -> None:
         f"{named(path)}:{node.lineno}"
         for path in python_files("receipt_pipeline_tests")
         for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func) == "pytest.mark.requirement"
-        and not node.args
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.requirement" and not node.args
     ]
     assert empty == []

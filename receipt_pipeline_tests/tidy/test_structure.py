@@ -20,9 +20,7 @@ PARAMETERS_MAX = 6
 PACKAGE_FILES_MAX = 22
 PRODUCT = "receipt_pipeline"
 CODE = (PRODUCT, "receipt_pipeline_tests", "benchmarks", "training", "docs")
-VAGUE_NAMES = frozenset(
-    {"util", "utils", "helper", "helpers", "common", "manager", "managers", "base", "misc"}
-)
+VAGUE_NAMES = frozenset({"util", "utils", "helper", "helpers", "common", "manager", "managers", "base", "misc"})
 VERSIONED = re.compile(r"_v\d+$")
 REQUIREMENT_ID = re.compile(r"\bR\d{3}\b|\(D\d{1,2}[,)]")
 # Put together from halves, so that this file does not find itself.
@@ -77,8 +75,7 @@ def test_no_file_is_too_long() -> None:
 
 def test_no_function_is_too_long() -> None:
     lengths = {
-        name: (function.end_lineno or function.lineno) - function.lineno + 1
-        for name, function in functions(*CODE)
+        name: (function.end_lineno or function.lineno) - function.lineno + 1 for name, function in functions(*CODE)
     }
     assert {name: length for name, length in lengths.items() if length > FUNCTION_LINES_MAX} == {}
 
@@ -97,8 +94,7 @@ def test_modules_have_specific_names_without_versions() -> None:
     vague = [
         named(path)
         for path in python_files(*CODE)
-        if {part for name in Path(named(path)).with_suffix("").parts for part in name.split("_")}
-        & VAGUE_NAMES
+        if {part for name in Path(named(path)).with_suffix("").parts for part in name.split("_")} & VAGUE_NAMES
     ]
     versioned = [named(path) for path in python_files(PRODUCT) if VERSIONED.search(path.stem)]
     assert (vague, versioned) == ([], [])
@@ -106,9 +102,7 @@ def test_modules_have_specific_names_without_versions() -> None:
 
 def test_every_module_has_a_docstring_and_so_has_what_the_product_exports() -> None:
     silent = [
-        named(path)
-        for path in python_files(*CODE)
-        if text_of(path).strip() and not ast.get_docstring(parsed(path))
+        named(path) for path in python_files(*CODE) if text_of(path).strip() and not ast.get_docstring(parsed(path))
     ]
     silent += [
         f"{named(path)}:{node.name}"

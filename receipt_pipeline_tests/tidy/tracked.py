@@ -25,9 +25,7 @@ def tracked_files() -> tuple[Path, ...]:
         check=False,
     )
     if answer.returncode != 0:
-        return tuple(
-            path for path in sorted(PROJECT.rglob("*")) if path.is_file() and ".venv" not in path.parts
-        )
+        return tuple(path for path in sorted(PROJECT.rglob("*")) if path.is_file() and ".venv" not in path.parts)
     paths = (PROJECT / name for name in answer.stdout.split("\0") if name)
     return tuple(sorted({path for path in paths if path.is_file()}))
 
@@ -41,9 +39,7 @@ def python_files(*folders: str) -> list[Path]:
     """Return the Python files below these folders of the project."""
     roots = [PROJECT / folder for folder in folders]
     return [
-        path
-        for path in tracked_files()
-        if path.suffix == ".py" and any(path.is_relative_to(root) for root in roots)
+        path for path in tracked_files() if path.suffix == ".py" and any(path.is_relative_to(root) for root in roots)
     ]
 
 

@@ -52,12 +52,7 @@ def home(tmp_path: Path) -> Path:
 def test_an_accepted_job_carries_pins_digests_limits_and_the_ledgers_time(
     intake: IntakeContext, folder: Path, clock: FakeClock
 ) -> None:
-    limits = {
-        "max_queue_age_s": 3600,
-        "processing_timeout_s": 900,
-        "result_retention_s": 86_400,
-        "max_attempts": 2,
-    }
+    limits = {"max_queue_age_s": 3600, "processing_timeout_s": 900, "result_retention_s": 86_400, "max_attempts": 2}
     answer = accept_manifest(intake, job_document(folder, count=2, limits=limits), folder)
     (job,) = job_rows(intake.ledger)
     assert answer.pins == RELEASE.pins()
@@ -74,17 +69,11 @@ def test_an_accepted_job_carries_pins_digests_limits_and_the_ledgers_time(
 
 
 @pytest.mark.requirement("R001", "R031")
-def test_the_answer_says_where_to_ask_and_nothing_of_a_result(
-    ledger: Ledger, home: Path, folder: Path
-) -> None:
+def test_the_answer_says_where_to_ask_and_nothing_of_a_result(ledger: Ledger, home: Path, folder: Path) -> None:
     outbox = home / "outbox"
     intake = an_intake(ledger, home)
     effects = EffectContext(
-        ledger=ledger,
-        objects=intake.objects,
-        channel=FileChannel(outbox),
-        outbox_root=outbox,
-        limits=intake.limits,
+        ledger=ledger, objects=intake.objects, channel=FileChannel(outbox), outbox_root=outbox, limits=intake.limits
     )
 
     def tell(job_id: str) -> None:
@@ -92,21 +81,11 @@ def test_the_answer_says_where_to_ask_and_nothing_of_a_result(
 
     answer = accept_manifest(dataclasses.replace(intake, after_accept=tell), job_document(folder), folder)
     document = answer.as_document()
-    assert {
-        "job_id",
-        "submitted_at",
-        "status_location",
-        "state",
-        "pins",
-        "queue_deadline",
-        "replayed",
-    } <= set(document)
+    assert {"job_id", "submitted_at", "status_location", "state", "pins", "queue_deadline", "replayed"} <= set(document)
     assert json.loads(Path(document["status_location"]).read_text())["job_id"] == answer.job_id
     assert document["state"] == "accepted"
     words = json.dumps(document).lower()
-    assert not any(
-        word in words for word in ("complete", "success", "clear", "score", "decision", "risk_ppm")
-    )
+    assert not any(word in words for word in ("complete", "success", "clear", "score", "decision", "risk_ppm"))
 
 
 @pytest.mark.requirement("R007", "R017")
@@ -245,9 +224,7 @@ def test_the_queue_deadline_comes_from_the_cutoff_and_must_lie_ahead(
     assert answer.queue_deadline == clock.now() + dt.timedelta(seconds=MINUTE_S)
 
 
-def test_limits_that_can_hardly_be_met_are_accepted_with_a_warning(
-    intake: IntakeContext, folder: Path
-) -> None:
+def test_limits_that_can_hardly_be_met_are_accepted_with_a_warning(intake: IntakeContext, folder: Path) -> None:
     short = job_document(folder, count=2, limits={"processing_timeout_s": 3})
     assert accept_manifest(intake, short, folder).warnings == ("LIMIT.TOO_SHORT.v1",)
     alike = {"max_queue_age_s": 900, "processing_timeout_s": 900, "result_retention_s": 900}

@@ -31,9 +31,7 @@ from receipt_pipeline_tests.intake_home import (
 
 
 @pytest.mark.requirement("R029")
-def test_equal_file_names_with_other_bytes_are_two_jobs(
-    intake: IntakeContext, folder: Path, tmp_path: Path
-) -> None:
+def test_equal_file_names_with_other_bytes_are_two_jobs(intake: IntakeContext, folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     for place, number in ((folder, 1), (other, 2)):
         item = put_scan(place, "receipt.png", number)
@@ -52,9 +50,7 @@ def test_bytes_under_the_same_path_may_change_after_acceptance(intake: IntakeCon
 
 
 @pytest.mark.requirement("R041")
-def test_scans_added_to_the_folder_later_do_not_join_an_accepted_job(
-    intake: IntakeContext, folder: Path
-) -> None:
+def test_scans_added_to_the_folder_later_do_not_join_an_accepted_job(intake: IntakeContext, folder: Path) -> None:
     listed = job_document(folder, count=2)["items"]
     items = as_bytes(listed)
     (folder / "items.json").write_bytes(items)
@@ -93,9 +89,7 @@ def test_one_bad_item_refuses_the_whole_job_and_leaves_nothing_held(
     assert holders(intake.ledger) == set()
 
 
-def test_a_scan_as_stated_or_of_no_known_kind_is_accepted_by_its_bytes(
-    intake: IntakeContext, folder: Path
-) -> None:
+def test_a_scan_as_stated_or_of_no_known_kind_is_accepted_by_its_bytes(intake: IntakeContext, folder: Path) -> None:
     document = job_document(folder)
     document["items"][0] |= {"size_bytes": len(scan_bytes()), "media_type": "image/png"}
     broken = b"no picture at all"

@@ -65,7 +65,5 @@ def test_the_check_of_the_queue_and_its_alert_go_by_one_setting(
         maintenance.review_alerts(home.app)
         assert maintenance.run_check(home.app, "queue_age_within_capacity").passed is passes
         assert [
-            row["kind"]
-            for row in operator.list_alerts(home.app, home.principal)
-            if row["kind"] == "queue_age"
+            row["kind"] for row in operator.list_alerts(home.app, home.principal) if row["kind"] == "queue_age"
         ] == ([] if passes else ["queue_age"])

@@ -23,9 +23,7 @@ from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_ho
 
 
 @pytest.fixture
-def home(
-    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> OpenedHome:
+def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
     """An empty home."""
     return open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
 
@@ -60,11 +58,7 @@ def test_a_requeue_names_the_old_worker_and_keeps_finished_items(home: OpenedHom
     assert "Nothing was changed" in unclaimed["sentence"]
     builders.claimed(home.app.ledger, job_id)
     did = operator.requeue_job(home.app, home.principal, job_id)
-    assert (did["changed"], did["fenced"], did["lease_epoch"]) == (
-        True,
-        builders.WORKER,
-        {"before": 1, "now": 2},
-    )
+    assert (did["changed"], did["fenced"], did["lease_epoch"]) == (True, builders.WORKER, {"before": 1, "now": 2})
     assert (did["state"], did["phase"], did["next_action"]) == ("running", "queued", "wait")
     assert f"Worker {builders.WORKER} can no longer write" in did["sentence"]
 
@@ -102,9 +96,7 @@ def test_a_revoked_caller_is_refused_everything_and_his_files_wait(home: OpenedH
 
 
 @pytest.mark.requirement("R112")
-def test_only_a_person_gives_held_jobs_a_new_closing_bound(
-    home: OpenedHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_person_gives_held_jobs_a_new_closing_bound(home: OpenedHome, monkeypatch: pytest.MonkeyPatch) -> None:
     granted: list[bool] = []
 
     def noted(reconciler: ReconciliationContext, **given: bool) -> ReconcileSummary:
@@ -117,9 +109,7 @@ def test_only_a_person_gives_held_jobs_a_new_closing_bound(
     assert granted == [False, True]
 
 
-def test_reconciliation_counts_unreferenced_scans_and_removes_them_after_the_grace_period(
-    home: OpenedHome,
-) -> None:
+def test_reconciliation_counts_unreferenced_scans_and_removes_them_after_the_grace_period(home: OpenedHome) -> None:
     job_id, limits = home.submit("wanted"), home.app.settings.limits
     home.bench.store_at("scans/acme/00ff", b"never accepted", age_s=limits.retention.orphan_grace_s + 1)
     with home.app.ledger.transaction() as tx:

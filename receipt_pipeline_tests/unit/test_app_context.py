@@ -70,9 +70,7 @@ def test_opening_a_home_again_changes_nothing_in_it(opened: AppContext, tmp_path
 
 
 def test_an_installation_supports_what_verifies_in_it(opened: AppContext) -> None:
-    assert sorted(opened.supported_releases()) == sorted(
-        row["release_id"] for row in admin.list_releases(opened)
-    )
+    assert sorted(opened.supported_releases()) == sorted(row["release_id"] for row in admin.list_releases(opened))
     other = dataclasses.replace(opened, image_digest=digest_of("another image"))
     assert other.supported_releases() == []
     assert other.worker_id != opened.worker_id
@@ -120,9 +118,7 @@ def test_a_chain_is_loaded_once_and_only_for_pins_that_verify(opened: AppContext
     assert set(chains.loaded) == {pins}
 
 
-def test_a_reader_that_could_not_be_warmed_up_is_not_kept(
-    opened: AppContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_could_not_be_warmed_up_is_not_kept(opened: AppContext, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts: list[str] = []
 
     def warm_up(_engine: RapidOcrEngine) -> None:

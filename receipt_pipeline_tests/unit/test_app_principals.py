@@ -78,9 +78,7 @@ def use(home: OpenedHome, who: Principal, name: str, job_id: str) -> Any:
 
 
 @pytest.fixture
-def home(
-    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> OpenedHome:
+def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
     """An instance in which one job waits."""
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     home.submit("job")
@@ -115,9 +113,7 @@ def test_one_role_that_may_is_enough(home: OpenedHome, name: str, role: Role) ->
 
 
 @pytest.mark.requirement("R023")
-@pytest.mark.parametrize(
-    "name", ["status", "result", "cancel", "requeue", "retry", "supersede", "rejections"]
-)
+@pytest.mark.parametrize("name", ["status", "result", "cancel", "requeue", "retry", "supersede", "rejections"])
 def test_another_tenants_id_is_answered_like_an_unknown_one(home: OpenedHome, name: str) -> None:
     before, answers = home.bench.snapshot(), []
     for job_id in (job_of(home), "job_unknown"):
@@ -149,9 +145,7 @@ def test_only_the_investigation_of_a_quarantine_takes_keep_or_withdraw(home: Ope
     investigation_id = row["investigation_id"]
     for note, withdraw in (("looked", True), (" ", False)):
         with pytest.raises(InputRefused, match=r"FIELD\.INVALID\.v1"):
-            operator.resolve_investigation(
-                home.app, home.principal, investigation_id, note=note, withdraw=withdraw
-            )
+            operator.resolve_investigation(home.app, home.principal, investigation_id, note=note, withdraw=withdraw)
     with pytest.raises(NotAllowed, match=r"INVESTIGATION\.FACT_STANDS\.v1"):
         operator.resolve_investigation(home.app, home.principal, investigation_id, note="seen")
     assert operator.list_investigations(home.app, home.principal, only_open=True) == [row]
@@ -197,9 +191,7 @@ def test_two_principals_of_two_tenants_act_side_by_side_in_one_process(home: Ope
 
 
 @pytest.fixture
-def shared(
-    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> OpenedHome:
+def shared(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
     """An instance with a finished job of each tenant, whose objects are gone, and bytes set aside."""
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     for tenant in (TENANT, OTHER):
@@ -232,9 +224,7 @@ READING: dict[str, Callable[[OpenedHome, Principal], Any]] = {
 
 @pytest.mark.requirement("R131")
 @pytest.mark.parametrize(("tenant", "other"), [(TENANT, OTHER), (OTHER, TENANT)])
-def test_a_tenant_reads_its_own_records_and_nothing_of_another(
-    shared: OpenedHome, tenant: str, other: str
-) -> None:
+def test_a_tenant_reads_its_own_records_and_nothing_of_another(shared: OpenedHome, tenant: str, other: str) -> None:
     own, foreign = job_of(shared, tenant), job_of(shared, other)
     for name, read in READING.items():
         text = json.dumps(read(shared, principal(tenant)), default=str)
@@ -297,9 +287,7 @@ def test_an_alert_about_another_tenants_job_is_not_shown(shared: OpenedHome) -> 
 @pytest.mark.requirement("R127")
 @pytest.mark.parametrize("audience", list(Audience))
 @pytest.mark.parametrize("role", list(Role))
-def test_a_role_reads_its_own_view_and_no_deeper_one(
-    home: OpenedHome, audience: Audience, role: Role
-) -> None:
+def test_a_role_reads_its_own_view_and_no_deeper_one(home: OpenedHome, audience: Audience, role: Role) -> None:
     who, job_id = principal(roles=frozenset({role})), job_of(home)
     if role in ROLES_OF_AUDIENCE[audience]:
         assert submitter.read_status(home.app, who, job_id, audience=audience)

@@ -33,9 +33,7 @@ def test_batches_are_of_the_snapshot_also_after_its_transaction(ledger: Ledger) 
         assert stream.read_all().num_rows == 3
 
 
-def test_a_commit_between_both_transactions_is_noticed(
-    sqlite_ledger_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_between_both_transactions_is_noticed(sqlite_ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = open_ledger(sqlite_ledger_url)
     an_accepted_job(ledger)
     reading, opened = Ledger.reading, []

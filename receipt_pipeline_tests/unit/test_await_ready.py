@@ -64,9 +64,7 @@ def test_where_nothing_comes_the_wait_ends_by_its_bound(ledger: Ledger) -> None:
     assert WAIT_S <= naps.now < WAIT_S + 1
 
 
-def test_work_that_never_stops_growing_is_taken_at_the_bound(
-    ledger: Ledger, accept: Callable[[str], object]
-) -> None:
+def test_work_that_never_stops_growing_is_taken_at_the_bound(ledger: Ledger, accept: Callable[[str], object]) -> None:
     accept("0")
     naps = Naps(*(lambda key=str(number): accept(key) for number in range(1, 20)))
 
@@ -74,9 +72,7 @@ def test_work_that_never_stops_growing_is_taken_at_the_bound(
     assert WAIT_S <= naps.now < WAIT_S + 1
 
 
-def test_nobody_waits_when_every_slot_is_taken(
-    ledger: Ledger, accept: Callable[[str], dict[str, str]]
-) -> None:
+def test_nobody_waits_when_every_slot_is_taken(ledger: Ledger, accept: Callable[[str], dict[str, str]]) -> None:
     job = accept("first")
     with ledger.transaction() as tx:
         register_worker(tx, worker_id="w", release_ids=[job["release_id"]])

@@ -97,9 +97,7 @@ def test_the_answer_and_its_row_in_the_ledger_say_the_same(intake: IntakeContext
     assert document["lines"][1]["reason"]["next_step"]
     assert "pins" not in delivered.as_document(brief=True)["lines"][0]["acceptance"]
     with intake.ledger.reading() as tx:
-        assert [row["submission_id"] for row in list_submissions(tx, tenant=TENANT)] == [
-            delivered.submission_id
-        ]
+        assert [row["submission_id"] for row in list_submissions(tx, tenant=TENANT)] == [delivered.submission_id]
         assert list_submissions(tx, tenant="other") == []
 
 
@@ -171,9 +169,7 @@ def test_a_full_disk_in_mid_batch_keeps_the_rows_before_it(
     assert submission_list(intake.ledger)[0]["reason_code"] == "STORAGE.FULL.v1"
 
 
-def test_a_pass_that_ends_in_mid_batch_is_taken_up_where_it_ended(
-    intake: IntakeContext, folder: Path
-) -> None:
+def test_a_pass_that_ends_in_mid_batch_is_taken_up_where_it_ended(intake: IntakeContext, folder: Path) -> None:
     document = batch_bytes([row_of(folder, f"{number}.png", number) for number in range(1, 6)])
     parsed = parse_document(document, suffix=".json", load_list=lambda *_: b"")
     with intake.ledger.transaction() as tx:
@@ -181,9 +177,7 @@ def test_a_pass_that_ends_in_mid_batch_is_taken_up_where_it_ended(
     for done in (2, 4):
         asked = iter([False, True])
         with pytest.raises(PassEnded):
-            process_delivery(
-                intake, parsed, arrival(folder), submission_id, time_is_up=lambda asked=asked: next(asked)
-            )
+            process_delivery(intake, parsed, arrival(folder), submission_id, time_is_up=lambda asked=asked: next(asked))
         assert len(row_list(intake.ledger)) == done
     assert process_delivery(intake, parsed, arrival(folder), submission_id) == 0
     finish_delivery(intake, submission_id)

@@ -106,9 +106,7 @@ def test_the_exit_statuses_are_stable() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "command", [("jobs",), ("release", "list"), ("investigations", "list"), ("tasks", "list")]
-)
+@pytest.mark.parametrize("command", [("jobs",), ("release", "list"), ("investigations", "list"), ("tasks", "list")])
 def test_a_list_is_one_json_document_and_done(receipts: Receipts, command: tuple[str, ...]) -> None:
     answer = receipts(*command, "--json")
     assert answer.status == Exit.DONE
@@ -180,9 +178,7 @@ def test_what_cannot_be_understood_is_an_error_of_usage(receipts: Receipts, comm
     assert receipts(*command).status == Exit.USAGE
 
 
-def test_a_setting_that_cannot_be_used_is_explained(
-    receipts: Receipts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_setting_that_cannot_be_used_is_explained(receipts: Receipts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECEIPTS_LIMIT_WAVE_SLOTS", "many")
     answer = receipts("jobs")
     assert answer.status == Exit.USAGE
@@ -209,9 +205,7 @@ def test_a_gate_that_fails_is_bad_news_and_still_one_document(receipts: Receipts
     assert (query.status, query.document) == (Exit.DONE, [{"jobs": 0}])
 
 
-def test_a_canceled_job_says_what_stopped_and_cannot_be_canceled_again(
-    receipts: Receipts, tmp_path: Path
-) -> None:
+def test_a_canceled_job_says_what_stopped_and_cannot_be_canceled_again(receipts: Receipts, tmp_path: Path) -> None:
     job_id = receipts("submit", a_manifest(tmp_path / "in", count=2), "--json").document["job_id"]
     answer = receipts("cancel", job_id)
     assert answer.status == Exit.DONE
@@ -249,15 +243,11 @@ def test_people_read_times_digests_and_counts_instead_of_literals() -> None:
     }
     assert {value: format_value(value) for value in shown} == shown
     assert format_value({"accepted": 2, "failed": 0, "lost": 1}) == "2 accepted, 1 lost"
-    assert (
-        format_value({"by_hand": [1, "x"], "of": {"kind": "a"}, "empty": []}) == "by hand: 1, x, of (kind: a)"
-    )
+    assert format_value({"by_hand": [1, "x"], "of": {"kind": "a"}, "empty": []}) == "by hand: 1, x, of (kind: a)"
 
 
 @pytest.mark.parametrize("audience", ["customer", "support", "engineering"])
-def test_a_status_for_people_contains_no_python_literal(
-    receipts: Receipts, tmp_path: Path, audience: str
-) -> None:
+def test_a_status_for_people_contains_no_python_literal(receipts: Receipts, tmp_path: Path, audience: str) -> None:
     job_id = receipts("submit", a_manifest(tmp_path / "in", count=2), "--json").document["job_id"]
     receipts("cancel", job_id)
     shown = receipts("status", job_id, "--audience", audience)
@@ -283,9 +273,7 @@ def test_what_a_caller_wrote_is_printed_as_it_is(receipts: Receipts, tmp_path: P
     assert (row.status, "[bold]" in row.text, key in row.text) == (Exit.DONE, True, True)
 
 
-def test_a_query_answers_in_strict_json_and_a_refused_one_is_wrong_input(
-    receipts: Receipts, tmp_path: Path
-) -> None:
+def test_a_query_answers_in_strict_json_and_a_refused_one_is_wrong_input(receipts: Receipts, tmp_path: Path) -> None:
     receipts("report")
     answer = receipts("report", "--published", "--json", "--sql", "SELECT 'nan'::DOUBLE AS a, 0.5 AS b")
     assert answer.text == '[\n {\n  "a": "nan",\n  "b": "0.5"\n }\n]\n'

@@ -25,9 +25,7 @@ Receipts = Callable[..., Any]
 
 
 @pytest.fixture
-def home(
-    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> OpenedHome:
+def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
     """An empty home that every command of this test opens."""
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     monkeypatch.setattr(output, "open_app", lambda _settings: home.app)

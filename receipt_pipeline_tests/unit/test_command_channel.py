@@ -81,8 +81,7 @@ def test_settings_name_the_program_and_what_it_can_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"),
-    [("RECEIPTS_NOTIFY_CAPABILITY", "everything"), ("RECEIPTS_NOTIFY_COMMAND", "notify 'to")],
+    ("variable", "value"), [("RECEIPTS_NOTIFY_CAPABILITY", "everything"), ("RECEIPTS_NOTIFY_COMMAND", "notify 'to")]
 )
 def test_a_setting_that_makes_no_channel_is_refused_by_its_name(variable: str, value: str) -> None:
     with pytest.raises(InputRefused, match=r"SETTING\.INVALID\.v1") as refused:

@@ -40,13 +40,7 @@ from receipt_pipeline_tests.builders import (
     an_outcome,
     finish_items,
 )
-from receipt_pipeline_tests.fakes.effects_home import (
-    a_stored_success,
-    an_event,
-    effects_home,
-    rows_of,
-    the_job,
-)
+from receipt_pipeline_tests.fakes.effects_home import a_stored_success, an_event, effects_home, rows_of, the_job
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.scripted_channel import ScriptedChannel
 
@@ -75,9 +69,7 @@ def outcomes(services: EffectContext) -> list[str]:
 
 
 @pytest.mark.requirement("R083", "R087")
-def test_every_decision_of_a_verified_success_is_one_task_under_its_decision_id(
-    services: EffectContext,
-) -> None:
+def test_every_decision_of_a_verified_success_is_one_task_under_its_decision_id(services: EffectContext) -> None:
     job = a_stored_success(services, an_outcome(), an_outcome(Decision.REVIEW), a_rejection())
     send(services)
     assert consume(services) == {"acted": 1}
@@ -85,10 +77,7 @@ def test_every_decision_of_a_verified_success_is_one_task_under_its_decision_id(
     assert [row["decision_id"] for row in made] == [
         decision_id(job_id=job.job_id, item_id=item_id, pins=job.pins) for item_id in ("r-001", "r-002")
     ]
-    assert [(row["decision"], row["state"]) for row in made] == [
-        ("clear", "auto_cleared"),
-        ("review", "open"),
-    ]
+    assert [(row["decision"], row["state"]) for row in made] == [("clear", "auto_cleared"), ("review", "open")]
     assert the_job(services, job.job_id).settled_at is not None
 
 
@@ -161,9 +150,7 @@ def test_a_store_that_is_away_leaves_the_decision_due(services: EffectContext) -
     assert the_job(services, job.job_id).settled_at is not None
 
 
-def test_results_that_stay_unreadable_do_not_keep_others_waiting(
-    services: EffectContext, clock: FakeClock
-) -> None:
+def test_results_that_stay_unreadable_do_not_keep_others_waiting(services: EffectContext, clock: FakeClock) -> None:
     for _ in range(3):
         job = a_stored_success(services)
         services.objects.delete(job.result_key)
@@ -174,9 +161,7 @@ def test_results_that_stay_unreadable_do_not_keep_others_waiting(
 
 
 @pytest.mark.requirement("R085")
-def test_another_result_under_the_same_job_is_quarantined_and_the_first_tasks_disputed(
-    services: EffectContext,
-) -> None:
+def test_another_result_under_the_same_job_is_quarantined_and_the_first_tasks_disputed(services: EffectContext) -> None:
     job = a_stored_success(services)
     receive_event(services, an_event(job, "ev-1"), source="notification")
     before = tasks(services)
@@ -323,11 +308,7 @@ def test_a_pass_over_consumed_work_does_nothing(services: EffectContext) -> None
 
 @pytest.mark.requirement("R087")
 def test_tasks_and_decisions_of_verified_successes_are_the_same_set(services: EffectContext) -> None:
-    for job_items in (
-        [an_outcome()],
-        [an_outcome(Decision.REVIEW), an_outcome()],
-        [a_rejection(), an_outcome()],
-    ):
+    for job_items in ([an_outcome()], [an_outcome(Decision.REVIEW), an_outcome()], [a_rejection(), an_outcome()]):
         a_stored_success(services, *job_items)
     an_accepted_job(services.ledger)
     finish_items(services.ledger, a_claimed_job(services.ledger))
@@ -340,6 +321,4 @@ def test_tasks_and_decisions_of_verified_successes_are_the_same_set(services: Ef
         .where(items.c.item_class == "classified")
         .where(items.c.job_id.in_(select(effects.c.job_id).where(effects.c.kind == EffectKind.REVIEW_TASKS))),
     )
-    assert sorted(row["decision_id"] for row in tasks(services)) == sorted(
-        row["decision_id"] for row in succeeded
-    )
+    assert sorted(row["decision_id"] for row in tasks(services)) == sorted(row["decision_id"] for row in succeeded)

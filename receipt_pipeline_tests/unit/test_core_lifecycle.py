@@ -45,14 +45,7 @@ STATE_OF_CLASS = {
 
 @pytest.mark.requirement("R010")
 def test_there_are_six_states_and_no_other_word_is_one() -> None:
-    assert [state.value for state in JobState] == [
-        "accepted",
-        "running",
-        "succeeded",
-        "failed",
-        "expired",
-        "canceled",
-    ]
+    assert [state.value for state in JobState] == ["accepted", "running", "succeeded", "failed", "expired", "canceled"]
     with pytest.raises(ValueError):
         JobState("cancelled")
 
@@ -74,9 +67,7 @@ def test_every_terminal_state_can_be_reached_from_accepted() -> None:
 
 
 @pytest.mark.requirement("R049")
-@pytest.mark.parametrize(
-    ("now_seconds", "state"), [(1020, "accepted"), (1047, "accepted"), (1048, "expired")]
-)
+@pytest.mark.parametrize(("now_seconds", "state"), [(1020, "accepted"), (1047, "accepted"), (1048, "expired")])
 def test_the_reference_says_expired_only_past_the_queue_age(now_seconds: int, state: str) -> None:
     assert async_job_state(SOURCE_JOB, now_seconds) == state
 

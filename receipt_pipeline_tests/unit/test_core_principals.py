@@ -38,8 +38,7 @@ def test_the_right_tenant_and_role_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    "principal",
-    [Principal("", "olga", frozenset({"operator"})), Principal("acme", "olga", frozenset())],
+    "principal", [Principal("", "olga", frozenset({"operator"})), Principal("acme", "olga", frozenset())]
 )
 def test_an_empty_tenant_or_no_role_fails_closed(principal: Principal) -> None:
     assert refusal(principal, Role.OPERATOR).reason.code == "NOT_PERMITTED.v1"

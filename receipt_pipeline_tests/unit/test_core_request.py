@@ -91,9 +91,7 @@ def test_the_order_in_which_options_are_written_does_not_enter() -> None:
         ({"items": (dataclasses.replace(FIRST, media_type="image/png"), SECOND)}, "items"),
     ],
 )
-def test_every_consequential_field_enters_and_is_named_when_it_differs(
-    change: dict[str, object], field: str
-) -> None:
+def test_every_consequential_field_enters_and_is_named_when_it_differs(change: dict[str, object], field: str) -> None:
     changed = dataclasses.replace(REQUEST, **change)  # type: ignore[arg-type]
     assert changed.fingerprint != REQUEST.fingerprint
     named = differing_fields(REQUEST.fingerprint_document(), changed.fingerprint_document())

@@ -33,12 +33,7 @@ def test_the_class_of_a_failure_decides_remedy_and_budget() -> None:
     assert FAILURE_RULES[FailureClass.AMBIGUOUS_UPLOAD].remedy is Remedy.LOOK_UP
     assert FAILURE_RULES[FailureClass.VALIDATION].remedy is Remedy.FIX_INPUT
     free = {failure for failure, rule in FAILURE_RULES.items() if not rule.spends_budget}
-    assert free == {
-        FailureClass.VALIDATION,
-        FailureClass.IDENTITY,
-        FailureClass.DIVERGENT,
-        FailureClass.YIELDED,
-    }
+    assert free == {FailureClass.VALIDATION, FailureClass.IDENTITY, FailureClass.DIVERGENT, FailureClass.YIELDED}
 
 
 def test_retries_are_spaced_by_doubling_up_to_a_cap_with_a_quarter_of_jitter() -> None:
@@ -60,9 +55,7 @@ def test_a_committed_or_abandoned_effect_stays_as_it_is() -> None:
     left = {before for before, _ in EFFECT_TRANSITIONS}
     assert left == {EffectState.INTENDED, EffectState.UNKNOWN, EffectState.FAILED}
     # What failed may still turn out to have happened; nothing goes back to an intent or a doubt.
-    assert {after for before, after in EFFECT_TRANSITIONS if before is EffectState.FAILED} == {
-        EffectState.COMMITTED
-    }
+    assert {after for before, after in EFFECT_TRANSITIONS if before is EffectState.FAILED} == {EffectState.COMMITTED}
     assert EffectState.INTENDED not in {after for _, after in EFFECT_TRANSITIONS}
 
 

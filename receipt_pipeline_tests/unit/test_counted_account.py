@@ -29,9 +29,7 @@ FAULTS = {
     "a record names nobody": _COPY.format("* REPLACE ('job_nobody' AS job_id)", READ),
     "a record names no job at all": _COPY.format("* REPLACE (NULL AS job_id)", READ),
     "an open job has a record": _COPY.format(f"* REPLACE ('{OPEN}' AS job_id)", READ),
-    "records took each other's job": _MOVE.format(
-        f"if(job_id = '{FAILED}', '{READ}', '{FAILED}')", (FAILED, READ)
-    ),
+    "records took each other's job": _MOVE.format(f"if(job_id = '{FAILED}', '{READ}', '{FAILED}')", (FAILED, READ)),
     "a record of one job stands for another's": _MOVE.format(f"'{FAILED}'", (READ, READ)),
     "a row says another state": f"UPDATE jobs SET state = 'expired' WHERE job_id = '{CANCELED}'",
     "a record says no state": f"UPDATE events SET data = '{{}}' WHERE job_id = '{CANCELED}'",
@@ -58,9 +56,7 @@ def both(copied: duckdb.DuckDBPyConnection, *, early: bool) -> tuple[AccountSets
     [(amid,)] = copied.execute("SELECT median(submitted_at) FROM jobs").fetchall()
     limits, cutoff = Limits(), amid if early else None
     with report_as_ledger(copied, now=sets_peer.NOW) as tx:
-        return counted_account_sets(tx, limits=limits, cutoff=cutoff), account_sets(
-            tx, limits=limits, cutoff=cutoff
-        )
+        return counted_account_sets(tx, limits=limits, cutoff=cutoff), account_sets(tx, limits=limits, cutoff=cutoff)
 
 
 @pytest.mark.requirement("R138", "R141")

@@ -50,9 +50,7 @@ def test_quoted_cells_may_hold_delimiters_and_line_ends() -> None:
 
 
 def test_a_bad_row_of_a_csv_is_refused_with_row_and_line() -> None:
-    batch = parse(
-        f"{HEADER},bytes\nk-1,a.png,{A},12\n\nk-2,b.png,{B},many\nk-3,c.png,{B},1,extra\nk-4\n", ".csv"
-    )
+    batch = parse(f"{HEADER},bytes\nk-1,a.png,{A},12\n\nk-2,b.png,{B},many\nk-3,c.png,{B},1,extra\nk-4\n", ".csv")
     refusals = [row.refusal for row in batch.rows]
     assert refusals[0] is None
     told = [(r.reason.code, r.pointer, r.facts["row"], r.facts["line"]) for r in refusals if r is not None]
@@ -74,9 +72,7 @@ def test_a_bad_row_of_a_csv_is_refused_with_row_and_line() -> None:
         (f'{HEADER}\nk,"a.png,{A}\n', "FIELD.INVALID.v1", "/rows"),
     ],
 )
-def test_a_csv_whose_header_or_form_is_wrong_is_refused_as_a_whole(
-    text: str, code: str, pointer: str
-) -> None:
+def test_a_csv_whose_header_or_form_is_wrong_is_refused_as_a_whole(text: str, code: str, pointer: str) -> None:
     assert refusal_of(text) == (code, pointer)
 
 

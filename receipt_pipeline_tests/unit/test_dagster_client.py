@@ -30,16 +30,12 @@ class ScriptedClient:
         return answer
 
 
-def script(
-    monkeypatch: pytest.MonkeyPatch, *answers: dg.DagsterRunStatus | DagsterGraphQLClientError
-) -> None:
+def script(monkeypatch: pytest.MonkeyPatch, *answers: dg.DagsterRunStatus | DagsterGraphQLClientError) -> None:
     monkeypatch.setattr(client, "_client", lambda _port: ScriptedClient(*answers))
     monkeypatch.setattr(client, "POLL_S", 0.0)
 
 
-def test_a_run_is_waited_for_until_it_succeeded_also_past_a_busy_web_server(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_is_waited_for_until_it_succeeded_also_past_a_busy_web_server(monkeypatch: pytest.MonkeyPatch) -> None:
     script(monkeypatch, Status.STARTED, DagsterGraphQLClientError("busy"), Status.SUCCESS)
     polled: list[int] = []
     wait_for_run(1, "run-1", job="accounting", wait_s=60, on_poll=lambda: polled.append(1))

@@ -48,14 +48,7 @@ def test_a_success_is_notified_once_with_ids_and_digests_only(ledger: Ledger, tm
     assert path.name == f"msg_{job.job_id}.1.json"
     written = json.loads(path.read_text())
     assert written["message_id"] == f"msg_{job.job_id}"
-    assert set(written["payload"]) == {
-        "job_id",
-        "state",
-        "terminal_class",
-        "reason",
-        "result_digest",
-        "terminal_at",
-    }
+    assert set(written["payload"]) == {"job_id", "state", "terminal_class", "reason", "result_digest", "terminal_at"}
     (row,) = rows_of(services, select(deliveries))
     assert (row["outcome"], row["channel"], row["late"]) == ("delivered", "file", False)
     assert (tmp_path / "outbox" / row["reference"]).samefile(path)
@@ -84,9 +77,7 @@ def test_a_message_dropped_beyond_its_bound_leaves_the_job_succeeded(
     assert document["notifications"] == {"delivered": 0, "dropped": 1, "late": 0, "duplicate": 0}
 
 
-def test_a_dropped_message_is_due_again_only_after_its_pause(
-    ledger: Ledger, tmp_path: Path, clock: FakeClock
-) -> None:
+def test_a_dropped_message_is_due_again_only_after_its_pause(ledger: Ledger, tmp_path: Path, clock: FakeClock) -> None:
     services = effects_home(ledger, tmp_path, channel=ScriptedChannel(script=["lose"]))
     a_stored_success(services)
     assert a_pass(services) == DeliverySummary(dropped=1)
@@ -108,9 +99,7 @@ def test_a_sender_killed_before_its_row_sends_nothing_twice(ledger: Ledger, tmp_
     assert [row["outcome"] for row in rows_of(services, select(deliveries))] == ["delivered"]
 
 
-def test_a_refused_send_is_recorded_as_failed_and_tried_again(
-    ledger: Ledger, tmp_path: Path, clock: FakeClock
-) -> None:
+def test_a_refused_send_is_recorded_as_failed_and_tried_again(ledger: Ledger, tmp_path: Path, clock: FakeClock) -> None:
     services = effects_home(ledger, tmp_path, channel=ScriptedChannel(script=["refuse"]))
     a_stored_success(services)
     assert a_pass(services) == DeliverySummary(failed=1)
@@ -121,9 +110,7 @@ def test_a_refused_send_is_recorded_as_failed_and_tried_again(
     assert NOTIFICATION_FAILED.code == "NOTIFICATION.FAILED.v1"
 
 
-def test_a_delivery_past_the_effects_deadline_counts_as_late(
-    ledger: Ledger, tmp_path: Path, clock: FakeClock
-) -> None:
+def test_a_delivery_past_the_effects_deadline_counts_as_late(ledger: Ledger, tmp_path: Path, clock: FakeClock) -> None:
     services = effects_home(ledger, tmp_path)
     a_stored_success(services)
     clock.advance(services.limits.delivery.effect_deadline_s + 1)
@@ -132,18 +119,14 @@ def test_a_delivery_past_the_effects_deadline_counts_as_late(
 
 
 @pytest.mark.requirement("R151")
-def test_creation_delivery_consumption_and_settlement_are_separate_evidence(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_creation_delivery_consumption_and_settlement_are_separate_evidence(ledger: Ledger, tmp_path: Path) -> None:
     services = effects_home(ledger, tmp_path)
     job = a_stored_success(services)
     a_pass(services)
     consume_due(services, limit=10, time_bound_s=60)
     kinds = [
         row["kind"]
-        for row in rows_of(
-            services, select(events.c.kind).where(events.c.job_id == job.job_id).order_by(events.c.seq)
-        )
+        for row in rows_of(services, select(events.c.kind).where(events.c.job_id == job.job_id).order_by(events.c.seq))
     ]
     trail = [kind for kind in kinds if kind in ("message_created", "delivery", "consumed", "settled")]
     assert trail == ["message_created", "delivery", "settled", "consumed"]
@@ -159,10 +142,7 @@ def test_a_failure_plan_can_lose_one_message(ledger: Ledger, tmp_path: Path) -> 
         remove_plan()
     assert summary == DeliverySummary(delivered=1, dropped=1)
     rows = rows_of(services, select(deliveries.c.job_id, deliveries.c.outcome))
-    assert {row["job_id"]: row["outcome"] for row in rows} == {
-        first.job_id: "dropped",
-        second.job_id: "delivered",
-    }
+    assert {row["job_id"]: row["outcome"] for row in rows} == {first.job_id: "dropped", second.job_id: "delivered"}
 
 
 @pytest.mark.parametrize(("side", "expected"), [("before", "failed"), ("after", "delivered")])

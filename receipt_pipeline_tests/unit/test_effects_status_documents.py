@@ -32,9 +32,7 @@ def shown(services: EffectContext, job: JobRow) -> dict[str, Any]:
     return document
 
 
-def test_the_status_location_resolves_right_after_acceptance_and_follows_the_job(
-    services: EffectContext,
-) -> None:
+def test_the_status_location_resolves_right_after_acceptance_and_follows_the_job(services: EffectContext) -> None:
     job = an_accepted_job(services.ledger)
     assert send_status_documents(services, limit=1, job_id=job.job_id) == 1
     first = shown(services, job)
@@ -61,9 +59,7 @@ def test_a_deleted_document_comes_back_by_the_next_event_or_on_request(services:
     assert shown(services, job)["state"] == "running"
 
 
-def test_documents_of_jobs_closed_long_ago_are_not_restored(
-    services: EffectContext, clock: FakeClock
-) -> None:
+def test_documents_of_jobs_closed_long_ago_are_not_restored(services: EffectContext, clock: FakeClock) -> None:
     old = a_stored_success(services)
     clock.advance(3600)
     recent = a_stored_success(services)
@@ -115,10 +111,7 @@ def test_a_document_that_cannot_be_written_keeps_no_other_from_it(services: Effe
     path_of(services, first).mkdir(parents=True)
     with pytest.raises(InputRefused, match=r"SETTING\.INVALID\.v1") as refused:
         send_status_documents(services, limit=10)
-    assert (refused.value.facts["path"], refused.value.facts["cause"]) == (
-        str(path_of(services, first)),
-        "EISDIR",
-    )
+    assert (refused.value.facts["path"], refused.value.facts["cause"]) == (str(path_of(services, first)), "EISDIR")
     assert shown(services, second)["state"] == "accepted"
     path_of(services, first).rmdir()
     assert send_status_documents(services, limit=10) == 1

@@ -30,9 +30,7 @@ def judged(*, forged: bool, decision: Decision, total: str = "25.45", risk_ppm: 
         "date": {"iso": "2018-03-14", "ambiguous": False, "printed": "14/03/2018"},
         "total": {"minor": 2545, "currency": "MYR", "printed": f"RM {total}"},
     }
-    outcome = ItemOutcome(
-        item_class=ItemClass.CLASSIFIED, decision=decision, risk_ppm=risk_ppm, fields=fields
-    )
+    outcome = ItemOutcome(item_class=ItemClass.CLASSIFIED, decision=decision, risk_ppm=risk_ppm, fields=fields)
     scan = LabelledScan(f"s-{forged}-{decision}-{total}", Path("picture.jpg"), forged, truth)
     return JudgedScan(scan, outcome, 0.5)
 
@@ -67,9 +65,7 @@ def test_the_interval_lies_around_the_auc_and_is_the_same_twice() -> None:
     assert auc_interval(forged, genuine, resamples=200) == (low, high)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "of", "upper"), [(0, 50, 0.0711), (3, 60, 0.1392), (5, 5, 1.0), (0, 0, 1.0)]
-)
+@pytest.mark.parametrize(("wrong", "of", "upper"), [(0, 50, 0.0711), (3, 60, 0.1392), (5, 5, 1.0), (0, 0, 1.0)])
 def test_the_upper_bound_of_a_share_is_the_exact_one(wrong: int, of: int, upper: float) -> None:
     assert share_upper95(wrong, of) == pytest.approx(upper, abs=1e-4)
 
@@ -107,9 +103,7 @@ def test_the_development_set_is_read_with_its_labels(tmp_path: Path) -> None:
     assert [one.forged for one in read_transcripts(receipts / "transcripts")] == [False, True, False, True]
 
 
-def test_without_the_development_set_it_says_so_and_exits_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_development_set_it_says_so_and_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--shared", str(tmp_path / "absent"), "--output", str(tmp_path / "out.json")]) == 2
     assert "no development set" in capsys.readouterr().out
     assert not (tmp_path / "out.json").exists()
@@ -145,14 +139,10 @@ def test_the_figures_are_written_and_printed(
 
 
 def test_without_any_forgery_no_auc_is_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        module, "judge_scans", lambda *args, **named: [judged(forged=False, decision=Decision.CLEAR)]
-    )
+    monkeypatch.setattr(module, "judge_scans", lambda *args, **named: [judged(forged=False, decision=Decision.CLEAR)])
     monkeypatch.setattr(module, "stock_seconds", lambda pictures: 2.0)
     release = shipped_releases(SHIPPED_ARTIFACTS, image_digest="sha256:" + "d" * 64)[1]
-    figures = module.evaluate(
-        development_set(tmp_path), release, shipped=SHIPPED_ARTIFACTS, limit=1, processes=1
-    )
+    figures = module.evaluate(development_set(tmp_path), release, shipped=SHIPPED_ARTIFACTS, limit=1, processes=1)
     assert (figures["risk_auc_pictures"], figures["risk_auc_pictures_interval"]) == (None, None)
 
 

@@ -30,12 +30,7 @@ def test_equal_strings_are_right_in_both_scores() -> None:
 
 
 def test_equal_values_in_another_form_are_right_only_normalised() -> None:
-    guess = {
-        "company": "Shop Sdn. Bhd.",
-        "date": "2018-04-03",
-        "address": "No 1 Jalan Satu",
-        "total": "RM14.00",
-    }
+    guess = {"company": "Shop Sdn. Bhd.", "date": "2018-04-03", "address": "No 1 Jalan Satu", "total": "RM14.00"}
     scores = evaluate_fields({"a": guess}, {"a": TRUTH})
     assert scores.strict["overall"].right == 0
     assert scores.normalised["overall"].right == 4
@@ -58,12 +53,7 @@ def test_amounts_are_compared_as_numbers(text: str, value: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "iso"),
-    [
-        ("03 MAR 2018", "2018-03-03"),
-        ("5/3/2018", "2018-03-05"),
-        ("2018-01-05", "2018-01-05"),
-        ("31/02/2018", None),
-    ],
+    [("03 MAR 2018", "2018-03-03"), ("5/3/2018", "2018-03-05"), ("2018-01-05", "2018-01-05"), ("31/02/2018", None)],
 )
 def test_dates_are_compared_as_days(text: str, iso: str | None) -> None:
     assert read_day(text) == iso
@@ -78,9 +68,7 @@ def test_truth_files_are_told_by_their_fields(tmp_path: Path) -> None:
 
 def test_fields_are_compared_in_upper_case_and_totals_without_letters() -> None:
     fields = extract_fields(
-        reading_of(
-            "Shop Sdn.Bhd (123456-X)\nNo 1. Jalan Satu,\n47000 Puchong\nDate 03/04/2018\nTotal  RM 14.00"
-        )
+        reading_of("Shop Sdn.Bhd (123456-X)\nNo 1. Jalan Satu,\n47000 Puchong\nDate 03/04/2018\nTotal  RM 14.00")
     )
     assert strict_fields(fields) == {
         "company": "SHOP SDN. BHD",

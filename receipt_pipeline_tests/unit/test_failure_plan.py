@@ -79,9 +79,7 @@ def test_a_plan_is_refused_where_drills_are_not_enabled() -> None:
     point("claim.before")
 
 
-def test_the_code_location_refuses_the_plan_of_an_environment_without_drills(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_code_location_refuses_the_plan_of_an_environment_without_drills(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECEIPTS_DRILL_PLAN", plan_text(PlannedFault("claim.before", Fault.ERROR)))
     monkeypatch.setattr(resources, "_plans_installed", set())
     with pytest.raises(NotAllowed, match=r"DRILL\.DISABLED\.v1"):

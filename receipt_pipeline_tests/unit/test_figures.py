@@ -39,9 +39,7 @@ def home(
         opened = open_home(folder / "home", migrated_sqlite, FakeClock(), patch)
         admin.shipped_release_id(opened.app, "production")
         made = every_outcome(opened.bench)
-        admin.import_legacy_jobs(
-            opened.app, opened.principal, a_file(folder, *ROWS), origin="old", states=STATES
-        )
+        admin.import_legacy_jobs(opened.app, opened.principal, a_file(folder, *ROWS), origin="old", states=STATES)
         maintenance.sweep_objects(opened.app)
         maintenance.review_alerts(opened.app)
         opened.bench.edit(
@@ -111,9 +109,7 @@ def test_every_row_leads_to_its_job(home: tuple[OpenedHome, dict[str, Any]]) -> 
     assert len(seen) > 15
 
 
-def test_a_figure_is_listed_by_its_name_on_the_command_line(
-    home: tuple[OpenedHome, dict[str, Any]],
-) -> None:
+def test_a_figure_is_listed_by_its_name_on_the_command_line(home: tuple[OpenedHome, dict[str, Any]]) -> None:
     _, document = home
     run = CliRunner().invoke(app, ["report", "--published", "--figure", "failed"])
     assert run.exit_code == 0
@@ -161,9 +157,7 @@ def test_the_command_line_of_an_older_duckdb_answers_the_cookbook_alike(
         told = analyst.query_report(opened.app, opened.principal, query.text)
         assert [list(row) for row in rows] == [list(row) for row in told], query.place
         plain = [
-            name
-            for name in (told[0] if told else ())
-            if all(isinstance(row[name], str | int | None) for row in told)
+            name for name in (told[0] if told else ()) if all(isinstance(row[name], str | int | None) for row in told)
         ]
         assert sorted(repr([_alike(row[name]) for name in plain]) for row in rows) == sorted(
             repr([_alike(row[name]) for name in plain]) for row in told
@@ -187,8 +181,6 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(
         exec(compile(cell, "analysts.ipynb", "exec"), names)
     try:
         assert int(names["by_class"]["jobs"].sum()) == document["accepted"] + document["imported"]["total"]
-        assert len(names["open_questions"]) == sum(
-            row["state"] == "open" for row in document["investigations"]
-        )
+        assert len(names["open_questions"]) == sum(row["state"] == "open" for row in document["investigations"])
     finally:
         names["report"].close()

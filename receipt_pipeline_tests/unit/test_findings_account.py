@@ -68,9 +68,7 @@ def test_a_held_job_is_never_in_flight(house: ReconcileBench) -> None:
 
 
 @pytest.mark.requirement("R080", "R138")
-def test_an_open_job_past_its_deadline_and_grace_is_unresolved_and_in_no_terminal_set(
-    house: ReconcileBench,
-) -> None:
+def test_an_open_job_past_its_deadline_and_grace_is_unresolved_and_in_no_terminal_set(house: ReconcileBench) -> None:
     queued, running = (house.bench.accept(key=key, limits=SHORT) for key in ("queued", "running"))
     claimed(house.ledger, running)
     house.clock.advance(47 + house.limits.work.overrun_grace_s)
@@ -91,9 +89,7 @@ def test_a_job_in_closing_has_the_time_of_its_closing_attempts(house: ReconcileB
     assert sets_of(house).unresolved == ((job_id, "closing_overdue"),)
 
 
-def test_at_a_cutoff_a_deadline_after_it_is_in_flight_and_one_before_it_has_no_grace(
-    house: ReconcileBench,
-) -> None:
+def test_at_a_cutoff_a_deadline_after_it_is_in_flight_and_one_before_it_has_no_grace(house: ReconcileBench) -> None:
     start = house.clock.now()
     early, late = house.bench.accept(key="early", limits=SHORT), house.bench.accept(key="late")
     house.clock.advance(10)
@@ -143,16 +139,12 @@ def test_unresolved_items_of_closed_jobs_are_counted(house: ReconcileBench) -> N
 
 
 def test_objects_gone_and_altered_are_told_apart_in_one_pass(house: ReconcileBench) -> None:
-    outcomes = {
-        outcome: house.succeeded(key=outcome) for outcome in ("missing", "unreadable", "mismatch", "ok")
-    }
+    outcomes = {outcome: house.succeeded(key=outcome) for outcome in ("missing", "unreadable", "mismatch", "ok")}
     for outcome, job in outcomes.items():
         with house.ledger.transaction() as tx:
             record_object_check(
                 tx,
-                ObjectObservation(
-                    object_key=job["result_key"], job_id=job["job_id"], outcome=ObjectOutcome(outcome)
-                ),
+                ObjectObservation(object_key=job["result_key"], job_id=job["job_id"], outcome=ObjectOutcome(outcome)),
             )
     with house.ledger.reading() as tx:
         gone, altered = gone_and_altered(tx)

@@ -39,9 +39,7 @@ def faults(house: ReconcileBench) -> list[tuple[str, str]]:
 def check(house: ReconcileBench, outcome: ObjectOutcome, **found: Any) -> bool:
     """Record one look at the key."""
     with house.ledger.transaction() as tx:
-        return record_object_check(
-            tx, ObjectObservation(object_key=KEY, job_id=None, outcome=outcome, **found)
-        )
+        return record_object_check(tx, ObjectObservation(object_key=KEY, job_id=None, outcome=outcome, **found))
 
 
 def test_a_repeated_look_writes_nothing_and_a_new_fault_one_event(house: ReconcileBench) -> None:
@@ -73,9 +71,7 @@ def test_holds_are_taken_once_and_let_go_by_holder(house: ReconcileBench) -> Non
 def test_a_success_and_an_intent_explain_their_key(house: ReconcileBench, explained_by: str) -> None:
     job = house.succeeded(key="one")
     if explained_by != "success":
-        house.edit(
-            "UPDATE jobs SET result_key = 'results/elsewhere/1-aa' WHERE job_id = :job", job=job["job_id"]
-        )
+        house.edit("UPDATE jobs SET result_key = 'results/elsewhere/1-aa' WHERE job_id = :job", job=job["job_id"])
     if explained_by != "intent":
         house.edit("UPDATE effects SET idempotency_key = effect_id || '-gone' WHERE kind = 'result_object'")
     with house.ledger.reading() as tx:

@@ -32,10 +32,7 @@ ROWS = (
 STATES = ("done=complete", "error=attempts_exhausted", "cancelled=canceled", "running=open", "queued=open")
 OPTIONS = ("--origin", "old", *(word for state in STATES for word in ("--state", state)))
 BAD_ROWS = {
-    "5,half-baked,2026-11-27T08:00:00Z,2026-11-27T08:30:00Z,,,,": (
-        "IMPORT.STATE_UNKNOWN.v1",
-        "/rows/4/state",
-    ),
+    "5,half-baked,2026-11-27T08:00:00Z,2026-11-27T08:30:00Z,,,,": ("IMPORT.STATE_UNKNOWN.v1", "/rows/4/state"),
     "6,DONE,2026-11-27T08:00:00Z,,,,,": ("FIELD.MISSING.v1", "/rows/5/ended_at"),
     "7,DONE,yesterday,2026-11-27T08:30:00Z,,,,": ("FIELD.INVALID.v1", "/rows/6/submitted_at"),
     "8,DONE,2026-11-27T08:00:00Z,2026-11-27T07:30:00Z,,,,": ("FIELD.INVALID.v1", "/rows/7/submitted_at"),
@@ -48,9 +45,7 @@ BAD_ROWS = {
 
 
 @pytest.fixture
-def home(
-    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> OpenedHome:
+def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
     """An empty home, which the command line opens too."""
     opened = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     monkeypatch.setattr(output, "open_app", lambda _settings: opened.app)
@@ -66,9 +61,7 @@ def a_file(folder: Path, *rows: str, header: str = HEADER, name: str = "old.csv"
 
 def imported(home: OpenedHome, path: Path, *states: str) -> dict[str, Any]:
     """Import a file and return the answer."""
-    return admin.import_legacy_jobs(
-        home.app, home.principal, path, origin="old", states=states or STATES
-    ).as_document()
+    return admin.import_legacy_jobs(home.app, home.principal, path, origin="old", states=states or STATES).as_document()
 
 
 def counts(answer: dict[str, Any]) -> tuple[int, ...]:
@@ -79,9 +72,7 @@ def counts(answer: dict[str, Any]) -> tuple[int, ...]:
 
 
 @pytest.mark.requirement("R150")
-def test_every_row_is_taken_over_or_refused_by_code_and_the_totals_balance(
-    home: OpenedHome, tmp_path: Path
-) -> None:
+def test_every_row_is_taken_over_or_refused_by_code_and_the_totals_balance(home: OpenedHome, tmp_path: Path) -> None:
     answer = imported(home, a_file(tmp_path, *ROWS, *BAD_ROWS))
     assert counts(answer) == (4, 0, 0, 1, 8)
     classes = {"attempts_exhausted": 1, "canceled": 1, "complete": 1, "investigation": 1}
@@ -92,9 +83,7 @@ def test_every_row_is_taken_over_or_refused_by_code_and_the_totals_balance(
     assert Counter(row["outcome"] for row in recorded) == {"accepted": 4, "conflict": 1, "refused": 8}
     status = submitter.read_submission(home.app, home.principal, answer["submission_id"])
     assert status["rows"] == {"accepted": 4, "joined": 0, "refused": 8, "conflicts": 1}
-    assert all(
-        row["terminal_class"] or row["investigation_id"] for row in all_rows(home.app.ledger, imported_jobs)
-    )
+    assert all(row["terminal_class"] or row["investigation_id"] for row in all_rows(home.app.ledger, imported_jobs))
 
 
 @pytest.mark.requirement("R150")
@@ -113,8 +102,7 @@ def test_an_import_that_was_ended_half_way_is_completed_by_the_same_command(
     path = a_file(tmp_path, *ROWS)
     with monkeypatch.context() as patch:
         patch.setattr(
-            "receipt_pipeline.intake.legacy_import._count",
-            lambda *_: (_ for _ in ()).throw(KeyboardInterrupt),
+            "receipt_pipeline.intake.legacy_import._count", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         with pytest.raises(KeyboardInterrupt):
             imported(home, path)
@@ -172,9 +160,7 @@ def test_a_file_that_is_no_table_of_jobs_is_refused_whole_and_nothing_is_recorde
 def test_the_name_of_the_legacy_system_cannot_be_ours(home: OpenedHome, tmp_path: Path) -> None:
     for origin in ("here", "", "a/b"):
         with pytest.raises(InputRefused, match=r"FIELD\.INVALID\.v1"):
-            admin.import_legacy_jobs(
-                home.app, home.principal, a_file(tmp_path, *ROWS), origin=origin, states=()
-            )
+            admin.import_legacy_jobs(home.app, home.principal, a_file(tmp_path, *ROWS), origin=origin, states=())
 
 
 def test_only_an_operator_imports(home: OpenedHome, tmp_path: Path) -> None:
@@ -198,29 +184,21 @@ def test_the_account_tells_imported_jobs_apart_and_is_red_only_without_an_owner(
     [open_id] = document["imported_open"]
     assert (document["state"], document["gate"]) == ("investigate", "pass")
     maintenance.publish_report(home.app)
-    rows = analyst.query_report(
-        home.app, home.principal, "SELECT * FROM job_report ORDER BY origin, terminal_class"
-    )
-    assert [(row["origin"], row["state"]) for row in rows] == [
-        ("here", "accepted"),
-        *[("old", "imported")] * 4,
-    ]
+    rows = analyst.query_report(home.app, home.principal, "SELECT * FROM job_report ORDER BY origin, terminal_class")
+    assert [(row["origin"], row["state"]) for row in rows] == [("here", "accepted"), *[("old", "imported")] * 4]
     assert {row["output_check"] for row in rows if row["origin"] == "old"} == {"not verified here"}
     assert rows[0]["job_id"] == own
     for row in rows:
         events = analyst.query_report(home.app, home.principal, row["evidence_query"])
         assert {event["job_id"] for event in events} == {row["job_id"]}
-    assert analyst.query_report(
-        home.app, home.principal, "SELECT sum(jobs) AS n FROM time_to_reconciled_truth"
-    ) == [{"n": 1}]
+    assert analyst.query_report(home.app, home.principal, "SELECT sum(jobs) AS n FROM time_to_reconciled_truth") == [
+        {"n": 1}
+    ]
     [question] = operator.list_investigations(home.app, home.principal, only_open=True)
     assert question["job_id"] == open_id
     home.clock.advance(home.app.settings.limits.staffing.investigation_deadline_s + 1)
     late = analyst.read_report(home.app, home.principal)
-    assert (late["gate"], late["unowned"]) == (
-        "fail",
-        [f"imported_open:{open_id}", f"unowned_question:{open_id}"],
-    )
+    assert (late["gate"], late["unowned"]) == ("fail", [f"imported_open:{open_id}", f"unowned_question:{open_id}"])
     operator.resolve_investigation(home.app, home.principal, question["investigation_id"], note="never ran")
     decided = analyst.read_report(home.app, home.principal)
     assert (decided["imported"]["decided"], decided["imported_open"]) == (1, [])
@@ -256,9 +234,7 @@ def test_two_systems_with_the_same_requests_are_compared_by_key(home: OpenedHome
     assert next(row["job_id"] for row in rows if row["verdict"] == "differ") == ids["differ"]
 
 
-def test_the_command_prints_the_totals_writes_the_list_and_shows_the_record(
-    home: OpenedHome, tmp_path: Path
-) -> None:
+def test_the_command_prints_the_totals_writes_the_list_and_shows_the_record(home: OpenedHome, tmp_path: Path) -> None:
     path, target = a_file(tmp_path, *ROWS, *BAD_ROWS), tmp_path / "rejected.csv"
     run = CliRunner().invoke(app, ["import", str(path), *OPTIONS, "--rejections", str(target)])
     assert run.exit_code == 2
@@ -274,14 +250,10 @@ def test_the_command_prints_the_totals_writes_the_list_and_shows_the_record(
     assert shown.output.index("Outcome:") < shown.output.index("Evidence") < shown.output.index("Identity")
 
 
-def test_a_list_that_cannot_be_written_is_refused_before_anything_is_imported(
-    home: OpenedHome, tmp_path: Path
-) -> None:
+def test_a_list_that_cannot_be_written_is_refused_before_anything_is_imported(home: OpenedHome, tmp_path: Path) -> None:
     path = str(a_file(tmp_path, *ROWS))
     for target in (tmp_path, tmp_path / "nowhere" / "rejected.csv"):
-        run = CliRunner().invoke(
-            app, ["import", path, "--origin", "old", "--rejections", str(target), "--json"]
-        )
+        run = CliRunner().invoke(app, ["import", path, "--origin", "old", "--rejections", str(target), "--json"])
         assert (run.exit_code, json.loads(run.stdout)["error"]["code"]) == (2, "FIELD.INVALID.v1")
     assert all_rows(home.app.ledger, imported_jobs) == []
 

@@ -18,9 +18,7 @@ ENDED = "3,done,2026-11-27T08:00:00Z,2026-11-27T10:00:00Z,2,,,"
 
 
 @pytest.fixture
-def home(
-    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> OpenedHome:
+def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
     """A home with a job of its own, published once."""
     opened = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     opened.submit("own")

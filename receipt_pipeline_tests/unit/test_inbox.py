@@ -35,9 +35,7 @@ SETTLE_S = 10
 LIMIT_S = 900
 
 
-def test_a_dropped_manifest_becomes_a_job_and_everything_moves_along(
-    intake: IntakeContext, place: Path
-) -> None:
+def test_a_dropped_manifest_becomes_a_job_and_everything_moves_along(intake: IntakeContext, place: Path) -> None:
     drop(intake, "expenses.json", job_document(place, count=2))
     summary = sweep(intake)
     assert summary.counts == {"accepted": 1}
@@ -193,9 +191,7 @@ def test_a_manifest_without_an_end_of_its_own_must_stand_still_first(
     assert sweep(intake).counts == {"accepted": 1}
 
 
-def test_a_loose_scan_becomes_a_job_once_it_stands_still(
-    intake: IntakeContext, place: Path, clock: FakeClock
-) -> None:
+def test_a_loose_scan_becomes_a_job_once_it_stands_still(intake: IntakeContext, place: Path, clock: FakeClock) -> None:
     scan = place / "loose/Beleg 7 (März).png"
     put_scan(place, "loose/Beleg 7 (März).png")
     assert sweep(intake).counts == {"waiting": 1}
@@ -224,9 +220,7 @@ def test_a_file_name_is_never_an_identity(intake: IntakeContext, place: Path, cl
     assert len(names_in(place)) == 3
 
 
-def test_temporary_names_are_ignored_counted_and_recorded(
-    intake: IntakeContext, place: Path, clock: FakeClock
-) -> None:
+def test_temporary_names_are_ignored_counted_and_recorded(intake: IntakeContext, place: Path, clock: FakeClock) -> None:
     names = [
         "a.png.part",
         "b.crdownload",
@@ -274,9 +268,7 @@ def test_pictures_that_no_manifest_names_are_listed_and_never_taken(
     assert (place / "alone.png").is_file()
 
 
-def test_folders_without_end_keep_nobody_elses_delivery_from_being_read(
-    intake: IntakeContext, place: Path
-) -> None:
+def test_folders_without_end_keep_nobody_elses_delivery_from_being_read(intake: IntakeContext, place: Path) -> None:
     deep = place.joinpath(*["d"] * (FOLDERS_DEEP_MAX + 1))
     deep.mkdir(parents=True)
     (deep / "too deep.json").write_text("{}")
@@ -302,9 +294,7 @@ def test_an_answer_that_cannot_be_written_holds_nobody_else_up(intake: IntakeCon
     assert len(acknowledgements(intake)) == len(job_rows(intake.ledger)) == 2
 
 
-def test_files_where_nothing_is_read_get_a_refusal_beside_them_once(
-    intake: IntakeContext, place: Path
-) -> None:
+def test_files_where_nothing_is_read_get_a_refusal_beside_them_once(intake: IntakeContext, place: Path) -> None:
     (intake.inbox / "lost.json").write_text("{}")
     (place / "loose").mkdir()
     (place / "loose/batch.csv").write_text("key")
@@ -319,9 +309,7 @@ def test_files_where_nothing_is_read_get_a_refusal_beside_them_once(
     assert job_rows(intake.ledger) == []
 
 
-def test_links_are_never_followed(
-    intake: IntakeContext, place: Path, tmp_path: Path, clock: FakeClock
-) -> None:
+def test_links_are_never_followed(intake: IntakeContext, place: Path, tmp_path: Path, clock: FakeClock) -> None:
     outside = tmp_path / "outside"
     document = job_document(outside)
     (outside / "m.json").write_bytes(as_bytes(document))

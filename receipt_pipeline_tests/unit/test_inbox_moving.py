@@ -22,9 +22,7 @@ from receipt_pipeline_tests.intake_home import (
 )
 
 
-def test_a_later_manifest_finds_a_scan_that_an_earlier_one_took_along(
-    intake: IntakeContext, place: Path
-) -> None:
+def test_a_later_manifest_finds_a_scan_that_an_earlier_one_took_along(intake: IntakeContext, place: Path) -> None:
     item = put_scan(place, "a.png", 1)
     document = {"contract": "receipt-job/v1", "idempotency_key": "one", "items": [item]}
     drop(intake, "one.json", document)
@@ -34,9 +32,7 @@ def test_a_later_manifest_finds_a_scan_that_an_earlier_one_took_along(
     assert len(job_rows(intake.ledger)) == 2
 
 
-def test_a_repeated_manifest_leaves_another_manifests_scan_of_the_same_name(
-    intake: IntakeContext, place: Path
-) -> None:
+def test_a_repeated_manifest_leaves_another_manifests_scan_of_the_same_name(intake: IntakeContext, place: Path) -> None:
     first = {"contract": "receipt-job/v1", "idempotency_key": "one", "items": [put_scan(place, "a.png", 1)]}
     drop(intake, "one.json", first)
     sweep(intake)
@@ -72,11 +68,7 @@ def test_a_manifest_that_was_replaced_while_it_was_handled_is_handled_next(
     def replace_it(*given: Any) -> None:
         answered(*given)
         monkeypatch.setattr(dropped, "acknowledge", answered)
-        drop(
-            intake,
-            "m.json",
-            job_document(place / "more", key="two") | {"items": [put_scan(place, "b.png", 7)]},
-        )
+        drop(intake, "m.json", job_document(place / "more", key="two") | {"items": [put_scan(place, "b.png", 7)]})
 
     monkeypatch.setattr(dropped, "acknowledge", replace_it)
     sweep(intake)

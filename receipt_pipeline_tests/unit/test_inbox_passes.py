@@ -134,9 +134,7 @@ def test_a_full_disk_breaks_the_pass_off_and_the_next_one_goes_on(
 
 
 def test_a_pass_stops_at_its_time_bound_and_the_next_goes_on(intake: IntakeContext, place: Path) -> None:
-    drop(
-        intake, "batch.json", batch_bytes([row_of(place, f"{number}.png", number) for number in range(1, 9)])
-    )
+    drop(intake, "batch.json", batch_bytes([row_of(place, f"{number}.png", number) for number in range(1, 9)]))
     for number in range(1, 8):
         assert sweep_inbox(intake, time_bound_s=0).finished is False
         assert len(job_rows(intake.ledger)) == number

@@ -15,9 +15,7 @@ from receipt_pipeline.ledger.releases import alias_head, list_releases, move_ali
 from receipt_pipeline.ledger.schema.jobs import aliases, events
 from receipt_pipeline_tests.builders import RELEASE
 
-OLD = ShippedRelease(
-    "2026-10", "staging", dataclasses.replace(RELEASE, policy_revision=digest_of("old policy"))
-)
+OLD = ShippedRelease("2026-10", "staging", dataclasses.replace(RELEASE, policy_revision=digest_of("old policy")))
 NEW = ShippedRelease("2026-11", "production", RELEASE)
 
 

@@ -48,9 +48,7 @@ def test_all_single_scans_are_one_job_with_generated_ids(intake: IntakeContext, 
 
 
 @pytest.mark.requirement("R018")
-def test_the_derived_key_finds_the_same_job_and_new_makes_another(
-    intake: IntakeContext, folder: Path
-) -> None:
+def test_the_derived_key_finds_the_same_job_and_new_makes_another(intake: IntakeContext, folder: Path) -> None:
     paths = [put(folder, "a.png", 1), put(folder, "b.png", 2)]
     first = submit_paths(intake, paths, principal=PRINCIPAL)[0]
     again = submit_paths(intake, paths, principal=PRINCIPAL)[0]
@@ -98,9 +96,7 @@ def test_one_refused_delivery_harms_no_other(intake: IntakeContext, folder: Path
     assert [row["state"] for row in submission_list(intake.ledger)] == ["refused", "refused", "accepted"]
 
 
-def test_a_scan_named_by_hand_may_be_a_link_and_a_link_in_a_folder_may_not(
-    intake: IntakeContext, folder: Path
-) -> None:
+def test_a_scan_named_by_hand_may_be_a_link_and_a_link_in_a_folder_may_not(intake: IntakeContext, folder: Path) -> None:
     scan = put(folder, "a.png", 1)
     linked = folder / "linked"
     linked.mkdir()
@@ -158,9 +154,7 @@ def test_one_scan_is_read_through_links_and_within_its_bound(folder: Path) -> No
         ("x" * 300, "SCAN.UNREADABLE.v1"),
     ],
 )
-def test_what_is_no_plain_file_is_refused_at_once_instead_of_waited_for(
-    tmp_path: Path, name: str, code: str
-) -> None:
+def test_what_is_no_plain_file_is_refused_at_once_instead_of_waited_for(tmp_path: Path, name: str, code: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")

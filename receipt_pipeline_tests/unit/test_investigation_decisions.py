@@ -59,9 +59,7 @@ def test_a_note_does_not_settle_what_is_still_missing_or_altered(house: Reconcil
 
 
 @pytest.mark.parametrize("how", ["missing", "altered"])
-def test_a_fact_that_a_word_has_passed_over_fails_the_gate_and_is_asked_again(
-    house: ReconcileBench, how: str
-) -> None:
+def test_a_fact_that_a_word_has_passed_over_fails_the_gate_and_is_asked_again(house: ReconcileBench, how: str) -> None:
     job = house.finished(key="one")
     break_object(house, job["result_key"], how)
     (question,) = house.investigations()
@@ -138,23 +136,18 @@ def test_no_note_settles_a_gap_or_an_imbalance_and_the_gate_stays_red_while_it_s
     assert gate(house) == "pass"
 
 
-def test_a_notification_that_was_given_up_is_settled_by_a_decision(
-    house: ReconcileBench, clock: FakeClock
-) -> None:
+def test_a_notification_that_was_given_up_is_settled_by_a_decision(house: ReconcileBench, clock: FakeClock) -> None:
     job = house.finished(key="one")
     house.edit("UPDATE deliveries SET outcome = 'failed' WHERE job_id = :job", job=job["job_id"])
     house.edit("UPDATE outbox SET state = 'abandoned' WHERE job_id = :job", job=job["job_id"])
     house.edit(
-        "UPDATE effects SET state = 'failed', required = (1 = 1)"
-        " WHERE job_id = :job AND kind = 'notification'",
+        "UPDATE effects SET state = 'failed', required = (1 = 1) WHERE job_id = :job AND kind = 'notification'",
         job=job["job_id"],
     )
     clock.advance(house.limits.delivery.effect_deadline_s + 1)
     assert gate(house) == "fail"
     reconcile(house.services)
-    (abandoned,) = [
-        row for row in house.investigations() if row["subject"].endswith("required_effect_given_up")
-    ]
+    (abandoned,) = [row for row in house.investigations() if row["subject"].endswith("required_effect_given_up")]
     decide_investigation(house.services, abandoned["investigation_id"], note="told by phone", actor="kim")
     assert gate(house) == "pass"
     reconcile(house.services)
@@ -168,17 +161,11 @@ def test_a_held_job_is_not_released_by_a_word(house: ReconcileBench) -> None:
     finish_items(house.ledger, job, limits=house.limits)
     with house.ledger.transaction() as tx:
         fail_attempt(
-            tx,
-            job.token,
-            failure_class=FailureClass.AMBIGUOUS_UPLOAD,
-            reason=UPLOAD_UNKNOWN,
-            limits=house.limits,
+            tx, job.token, failure_class=FailureClass.AMBIGUOUS_UPLOAD, reason=UPLOAD_UNKNOWN, limits=house.limits
         )
     (question,) = house.investigations()
     with pytest.raises(NotAllowed) as refused:
-        decide_investigation(
-            house.services, question["investigation_id"], note="surely not there", actor="kim"
-        )
+        decide_investigation(house.services, question["investigation_id"], note="surely not there", actor="kim")
     assert refused.value.reason.code == "INVESTIGATION.FACT_STANDS.v1"
     assert house.bench.job(job_id)["phase"] == "reconciling"
     assert house.investigations() == [question]

@@ -15,12 +15,7 @@ from receipt_pipeline.effects.status_documents import send_status_documents
 from receipt_pipeline.intake.context import status_document_location
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.expire import overrun_job, overrunning_jobs
-from receipt_pipeline.ledger.jobs.waves import (
-    close_silent_waves,
-    mark_incapable,
-    register_worker,
-    reserve_wave,
-)
+from receipt_pipeline.ledger.jobs.waves import close_silent_waves, mark_incapable, register_worker, reserve_wave
 from receipt_pipeline.ledger.status import read_status
 from receipt_pipeline_tests.builders import TENANT
 from receipt_pipeline_tests.fakes.failing_objects import PutFault
@@ -66,9 +61,7 @@ def test_a_job_that_only_needs_closing_is_claimed_by_any_worker(bench: WorkerBen
     clock.advance(bench.job(job_id)["processing_timeout_s"] + bench.limits.work.overrun_grace_s + 1)
     with bench.ledger.transaction() as tx:
         (late,) = overrunning_jobs(tx, grace_s=0, limit=9)
-        assert overrun_job(
-            tx, job_id=job_id, seen_epoch=late["lease_epoch"], cause=CloseCause.TIMEOUT, grace_s=0
-        )
+        assert overrun_job(tx, job_id=job_id, seen_epoch=late["lease_epoch"], cause=CloseCause.TIMEOUT, grace_s=0)
         register_worker(tx, worker_id="of-another-installation", release_ids=[])
         wave = reserve_wave(tx, items_max=9, jobs_max=9, worker_ttl_s=bench.limits.work.worker_ttl_s)
 

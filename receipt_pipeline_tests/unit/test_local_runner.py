@@ -37,9 +37,7 @@ class StartedProcess:
 
 
 @pytest.fixture
-def home(
-    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> OpenedHome:
+def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
     """A home with two slots."""
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     home.app.settings.dagster_home.mkdir()

@@ -80,9 +80,7 @@ def test_each_kind_of_trace_alone_keeps_a_new_ledger_from_beginning(settings: Se
         check_ledger_not_lost(settings)
 
 
-def test_a_ledger_that_was_begun_anew_unnoticed_is_refused_as_well(
-    settings: Settings, migrated_sqlite: Path
-) -> None:
+def test_a_ledger_that_was_begun_anew_unnoticed_is_refused_as_well(settings: Settings, migrated_sqlite: Path) -> None:
     shutil.copyfile(migrated_sqlite, settings.home / "ledger.db")
     with pytest.raises(LedgerUnavailable, match=r"LEDGER\.LOST\.v1"):
         new_context(settings)

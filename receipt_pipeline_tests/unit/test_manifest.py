@@ -56,22 +56,13 @@ def test_a_whole_job_is_read_as_written() -> None:
         "operation_class": "receipt-classification",
         "release": "staging",
         "reconciliation_cutoff": "2026-11-29T07:00:00+01:00",
-        "limits": {
-            "max_queue_age_s": 60,
-            "processing_timeout_s": 90,
-            "result_retention_s": 3600,
-            "max_attempts": 2,
-        },
+        "limits": {"max_queue_age_s": 60, "processing_timeout_s": 90, "result_retention_s": 3600, "max_attempts": 2},
         "effects": {"notification": "required", "review_tasks": "none"},
         "note": "people may write\nanything here",
     }
     request = parse(document)
     assert isinstance(request, JobRequest)
-    assert (request.release, request.limits.max_attempts, request.notification.value) == (
-        "staging",
-        2,
-        "required",
-    )
+    assert (request.release, request.limits.max_attempts, request.notification.value) == ("staging", 2, "required")
     assert request.reconciliation_cutoff is not None
     assert request.reconciliation_cutoff.isoformat() == "2026-11-29T06:00:00+00:00"
     assert (request.items[0].item_id, request.items[0].id_explicit) == ("r-001", True)
@@ -129,9 +120,7 @@ def test_the_envelope_holds_references_and_named_values_only() -> None:
         ("reconciliation_cutoff", 1764396000, "FIELD.INVALID.v1"),
     ],
 )
-def test_what_the_contract_does_not_allow_is_refused_with_code_and_place(
-    path: str, value: Any, code: str
-) -> None:
+def test_what_the_contract_does_not_allow_is_refused_with_code_and_place(path: str, value: Any, code: str) -> None:
     assert refusal_of(changed(path, value)) == (code, f"/{path}")
 
 
@@ -157,11 +146,7 @@ def test_two_items_with_one_id_are_refused_and_both_places_told() -> None:
         ('{"limits": {"max_queue_age_s": NaN}}', "MANIFEST.NOT_JSON.v1", "/limits/max_queue_age_s"),
         ('{"limits": {"max_queue_age_s": -Infinity}}', "MANIFEST.NOT_JSON.v1", "/limits/max_queue_age_s"),
         ('{"limits": {"max_queue_age_s": 1e999}}', "FIELD.INVALID.v1", "/limits/max_queue_age_s"),
-        (
-            '{"limits": {"max_queue_age_s": ' + "9" * 5000 + "}}",
-            "FIELD.INVALID.v1",
-            "/limits/max_queue_age_s",
-        ),
+        ('{"limits": {"max_queue_age_s": ' + "9" * 5000 + "}}", "FIELD.INVALID.v1", "/limits/max_queue_age_s"),
         ('{"a~b/c": NaN}', "MANIFEST.NOT_JSON.v1", "/a~0b~1c"),
         ("[]", "FIELD.INVALID.v1", ""),
         ('"text"', "FIELD.INVALID.v1", ""),
@@ -238,10 +223,7 @@ def test_items_may_stand_in_a_list_of_their_own() -> None:
     plain = parse(JOB)
     assert isinstance(plain, JobRequest)
     assert request.fingerprint == plain.fingerprint
-    assert refusal_of(document | {"items": JOB["items"]}, load_list=load) == (
-        "FIELD.INVALID.v1",
-        "/items_ref",
-    )
+    assert refusal_of(document | {"items": JOB["items"]}, load_list=load) == ("FIELD.INVALID.v1", "/items_ref")
     assert refusal_of(document, load_list=lambda *_: b"{}") == ("FIELD.INVALID.v1", "/items_ref")
 
 
@@ -259,11 +241,7 @@ def test_each_row_of_a_batch_stands_or_falls_by_itself() -> None:
     ]
     request = batch.rows[0].request
     assert request is not None
-    assert (request.release, request.items[0].item_id, request.items[0].id_explicit) == (
-        "staging",
-        "row-1",
-        True,
-    )
+    assert (request.release, request.items[0].item_id, request.items[0].id_explicit) == ("staging", "row-1", True)
     assert batch.rows[1].idempotency_key == "row-1"
 
 
@@ -290,7 +268,5 @@ def test_a_row_overrides_what_the_batch_shares_and_takes_short_names() -> None:
         ({"rows": [ROW], "idempotency_key": "x"}, "FIELD.UNKNOWN.v1", "/idempotency_key"),
     ],
 )
-def test_a_flaw_of_the_whole_batch_refuses_it_as_a_whole(
-    fields: dict[str, Any], code: str, pointer: str
-) -> None:
+def test_a_flaw_of_the_whole_batch_refuses_it_as_a_whole(fields: dict[str, Any], code: str, pointer: str) -> None:
     assert refusal_of({"contract": "receipt-batch/v1"} | fields) == (code, pointer)

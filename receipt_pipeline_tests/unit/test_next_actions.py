@@ -9,14 +9,7 @@ from dataclasses import replace
 import pytest
 
 from receipt_pipeline.core.items import ItemClass, count_classes
-from receipt_pipeline.core.lifecycle import (
-    CloseCause,
-    DerivedPhase,
-    JobState,
-    Phase,
-    TerminalClass,
-    terminal_outcome,
-)
+from receipt_pipeline.core.lifecycle import CloseCause, DerivedPhase, JobState, Phase, TerminalClass, terminal_outcome
 from receipt_pipeline.core.next_actions import (
     ACTION_TEXTS,
     NEXT_ACTIONS,
@@ -125,9 +118,7 @@ def test_no_action_is_to_run_everything_again_where_something_was_finished() -> 
             assert code == "RESULT.WITHDRAWN.v1", (standing, code)
 
 
-def closing(
-    *classes: ItemClass, cause: CloseCause = CloseCause.FINISHED, verified: bool = True
-) -> JobSituation:
+def closing(*classes: ItemClass, cause: CloseCause = CloseCause.FINISHED, verified: bool = True) -> JobSituation:
     """Return the standing of a job that closes on these items."""
     counts = count_classes(classes)
     state, terminal_class = terminal_outcome(counts, cause, object_verified=verified)
@@ -187,7 +178,5 @@ def test_whatever_made_the_tries_vain_a_person_looks_first() -> None:
 
 
 def test_a_reason_of_a_later_version_asks_for_an_upgrade() -> None:
-    later = JobSituation(
-        JobState.FAILED, Phase.CLOSED, TerminalClass.TIMED_OUT, "LATER.REASON.v9", count_classes(())
-    )
+    later = JobSituation(JobState.FAILED, Phase.CLOSED, TerminalClass.TIMED_OUT, "LATER.REASON.v9", count_classes(()))
     assert next_action(later) is NextAction.UPGRADE

@@ -159,9 +159,7 @@ def test_deleting_an_object_removes_only_that(store: LocalObjectStore) -> None:
     assert files_of(store) == {other}
 
 
-@pytest.mark.parametrize(
-    "key", ["../secret", "/etc/passwd", "scans/../../secret", "scans/.tmp-1", "scans//a", ""]
-)
+@pytest.mark.parametrize("key", ["../secret", "/etc/passwd", "scans/../../secret", "scans/.tmp-1", "scans//a", ""])
 def test_no_key_leads_out_of_the_folder(store: LocalObjectStore, key: str) -> None:
     for use in (store.read, store.digest, store.stat, store.delete, checked_key):
         with pytest.raises(ValueError, match="not an object key"):

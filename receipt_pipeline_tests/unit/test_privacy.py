@@ -34,9 +34,7 @@ RETENTION_S = 86_400
 
 
 @pytest.fixture
-def home(
-    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> OpenedHome:
+def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
     """A home whose environment holds a secret."""
     secret = {"RECEIPTS_NOTIFY_COMMAND": "", "SOME_PASSWORD": IN_SECRET}
     return open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch, secret)
@@ -95,9 +93,7 @@ def test_no_receipt_message_or_report_repeats_input_names_secrets_or_errors(home
     shown = dict(public_texts(home, job_id))
     assert {"status customer", "status support", "status engineering", "report"} <= set(shown)
     assert f"{job_id}.status.json" in shown
-    told = {
-        (place, word) for place, text in shown.items() for word in (*CONTENTS, "Traceback") if word in text
-    }
+    told = {(place, word) for place, text in shown.items() for word in (*CONTENTS, "Traceback") if word in text}
     assert told == set()
     assert IN_FIELDS in json.dumps(submitter.read_result(home.app, home.principal, job_id)), (
         "the result itself is for its submitter"
@@ -208,9 +204,7 @@ def test_a_job_that_ended_without_a_result_lets_go_of_its_scans_as_well(home: Op
 def test_a_scan_that_another_job_still_holds_stays(home: OpenedHome) -> None:
     home.submit("short", limits={"result_retention_s": RETENTION_S})
     waiting = home.submit("long", limits={"max_queue_age_s": RETENTION_S * 9})
-    for job_id in (
-        row["job_id"] for row in submitter.list_jobs(home.app, home.principal) if row["job_id"] != waiting
-    ):
+    for job_id in (row["job_id"] for row in submitter.list_jobs(home.app, home.principal) if row["job_id"] != waiting):
         submitter.cancel_job(home.app, home.principal, job_id)
     purge_everything(home)
     assert len(list(home.app.store.listing("scans/"))) == 1

@@ -89,9 +89,7 @@ def assert_recorded_once(house: ReconcileBench, job_id: str, **decision: Any) ->
 
 @pytest.mark.requirement("R085")
 @pytest.mark.parametrize("ordinal", [0, None])
-def test_divergence_found_late_is_held_and_named_until_then(
-    house: ReconcileBench, ordinal: int | None
-) -> None:
+def test_divergence_found_late_is_held_and_named_until_then(house: ReconcileBench, ordinal: int | None) -> None:
     job = house.finished(key="one")
     refuse_other(house, job["job_id"], ordinal=ordinal)
     (row,) = assert_red(house, "no_divergent_result_served", job["job_id"])
@@ -109,9 +107,7 @@ def test_divergence_found_late_is_held_and_named_until_then(
     assert house.snapshot() == before
 
 
-def test_a_held_result_whose_tasks_are_not_disputed_or_whose_question_is_closed_is_named(
-    house: ReconcileBench,
-) -> None:
+def test_a_held_result_whose_tasks_are_not_disputed_or_whose_question_is_closed_is_named(house: ReconcileBench) -> None:
     job_id = house.finished(key="one")["job_id"]
     refuse_other(house, job_id, ordinal=0)
     reconcile(house.services)
@@ -165,9 +161,7 @@ def test_a_third_digest_after_the_decision_is_new_evidence(house: ReconcileBench
 def test_a_withdrawn_result_is_never_served_and_makes_no_task(house: ReconcileBench) -> None:
     job_id = house.succeeded(key="one")["job_id"]
     key = house.bench.job(job_id)["result_key"]
-    receive_event(
-        house.effects, an_event(house.bench.job(job_id), "event-1", result_digest=OTHER), source="t"
-    )
+    receive_event(house.effects, an_event(house.bench.job(job_id), "event-1", result_digest=OTHER), source="t")
     assert refused(house, job_id) == RESULT_QUARANTINED.code
     decide(house, job_id, withdraw=True, note="both totals are wrong")
 
@@ -209,9 +203,7 @@ def test_a_decision_about_nothing_is_refused(house: ReconcileBench) -> None:
         decide(house, "job_nobody", withdraw=True)
 
 
-def test_keeping_the_outcome_of_an_open_job_lets_it_close_without_another_invocation(
-    house: ReconcileBench,
-) -> None:
+def test_keeping_the_outcome_of_an_open_job_lets_it_close_without_another_invocation(house: ReconcileBench) -> None:
     job_id = held_open(house)
     kept = house.bench.items(job_id)[0]["outcome_digest"]
     decide(house, job_id, keep=kept)

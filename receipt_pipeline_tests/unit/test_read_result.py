@@ -21,9 +21,7 @@ from receipt_pipeline_tests.fakes.worker_bench import WorkerBench
 
 
 @pytest.mark.requirement("R007", "R017")
-def test_an_accepted_job_is_not_decided_and_shows_no_score(
-    bench: WorkerBench, services: EffectContext
-) -> None:
+def test_an_accepted_job_is_not_decided_and_shows_no_score(bench: WorkerBench, services: EffectContext) -> None:
     job_id = bench.accept()
 
     with pytest.raises(NotAllowed, match=r"RESULT\.NOT_READY\.v1"):
@@ -37,9 +35,7 @@ def test_an_accepted_job_is_not_decided_and_shows_no_score(
 
 
 @pytest.mark.requirement("R039")
-def test_a_succeeded_job_serves_its_items_and_restates_its_pins(
-    bench: WorkerBench, services: EffectContext
-) -> None:
+def test_a_succeeded_job_serves_its_items_and_restates_its_pins(bench: WorkerBench, services: EffectContext) -> None:
     job_id = bench.accept(items=2)
     bench.work(job_id)
 
@@ -95,9 +91,7 @@ def test_a_purged_result_is_refused_by_name_while_the_record_stays(
     assert bench.job(job_id)["state"] == "succeeded"
 
 
-def test_an_unknown_and_a_foreign_job_get_the_same_answer(
-    bench: WorkerBench, services: EffectContext
-) -> None:
+def test_an_unknown_and_a_foreign_job_get_the_same_answer(bench: WorkerBench, services: EffectContext) -> None:
     job_id = bench.accept()
 
     with pytest.raises(NotFound) as foreign:

@@ -101,10 +101,7 @@ TIMED_OUT = {"state": "failed", "terminal_class": "timed_out", "result_digest": 
 
 @pytest.mark.parametrize(
     ("given", "stands"),
-    [
-        (WORKING, "running, retry wait; not closed yet"),
-        (TIMED_OUT, "failed / timed_out; there is no result"),
-    ],
+    [(WORKING, "running, retry wait; not closed yet"), (TIMED_OUT, "failed / timed_out; there is no result")],
 )
 def test_what_stands_never_promises_more_than_there_is(given: dict[str, Any], stands: str) -> None:
     assert kept_items_text(status_document(facts(**given))) == stands

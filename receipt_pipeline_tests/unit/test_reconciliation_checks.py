@@ -160,9 +160,7 @@ def test_a_result_that_does_not_state_its_pins_is_named(house: ReconcileBench, l
     assert house.red_checks() == set()
 
 
-def test_an_object_that_nothing_explains_is_named_once_it_is_older_than_the_grace(
-    house: ReconcileBench,
-) -> None:
+def test_an_object_that_nothing_explains_is_named_once_it_is_older_than_the_grace(house: ReconcileBench) -> None:
     key = f"results/job_nobody/1-{'a' * 64}"
     house.store_at(key, b"strange", age_s=house.limits.retention.orphan_grace_s - 1)
     assert house.check("no_object_without_success").passed
@@ -199,9 +197,7 @@ def test_a_forged_row_contradicts_its_record(house: ReconcileBench, forgery: str
     (row,) = assert_red(house, "one_terminal_record_per_job", job["job_id"])
     assert row["fault"] == fault
 
-    restore = (
-        "UPDATE jobs SET state = :state, terminal_class = :class, result_digest = :digest WHERE job_id = :job"
-    )
+    restore = "UPDATE jobs SET state = :state, terminal_class = :class, result_digest = :digest WHERE job_id = :job"
     values = {"state": job["state"], "class": job["terminal_class"], "digest": job["result_digest"]}
     house.edit(restore, job=job["job_id"], **values)
     assert house.red_checks() == set()
@@ -245,9 +241,7 @@ def test_a_forged_terminal_record_is_named(house: ReconcileBench, job_id: str, f
         ),
     ],
 )
-def test_items_that_do_not_sum_to_the_scope_are_named(
-    house: ReconcileBench, statement: str, undo: str
-) -> None:
+def test_items_that_do_not_sum_to_the_scope_are_named(house: ReconcileBench, statement: str, undo: str) -> None:
     job_id = job_of(house, "one")["job_id"]
     house.edit(statement, job=job_id)
     assert_red(house, "items_balance_to_accepted", job_id)

@@ -26,26 +26,14 @@ def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
 @pytest.mark.parametrize(
     ("statement", "fault", "effect"),
     [
-        (
-            "DELETE FROM effects WHERE job_id = :job AND kind = 'review_tasks'",
-            "effect_never_intended",
-            "review_tasks",
-        ),
-        (
-            "DELETE FROM effects WHERE job_id = :job AND kind = 'notification'",
-            "effect_never_intended",
-            "notification",
-        ),
+        ("DELETE FROM effects WHERE job_id = :job AND kind = 'review_tasks'", "effect_never_intended", "review_tasks"),
+        ("DELETE FROM effects WHERE job_id = :job AND kind = 'notification'", "effect_never_intended", "notification"),
         (
             "UPDATE effects SET state = 'intended' WHERE job_id = :job AND kind = 'result_object'",
             "success_without_published_effect",
             "result_object",
         ),
-        (
-            "UPDATE deliveries SET outcome = 'dropped' WHERE job_id = :job",
-            "ledger_without_effect",
-            "notification",
-        ),
+        ("UPDATE deliveries SET outcome = 'dropped' WHERE job_id = :job", "ledger_without_effect", "notification"),
         (
             "UPDATE effects SET state = 'failed' WHERE job_id = :job AND kind = 'notification'",
             "effect_without_ledger",
@@ -102,9 +90,7 @@ def test_a_dropped_outbox_row_is_named_by_both_checks_that_guard_it(house: Recon
         ("UPDATE outbox SET sends = 2 WHERE job_id = :job", "delivery_unrecorded"),
     ],
 )
-def test_a_notification_without_its_delivery_ledger_is_named(
-    house: ReconcileBench, statement: str, fault: str
-) -> None:
+def test_a_notification_without_its_delivery_ledger_is_named(house: ReconcileBench, statement: str, fault: str) -> None:
     job_id = job_of(house, "two")["job_id"]
     house.edit(statement, job=job_id)
     (row,) = assert_red(house, "every_notification_delivered_or_explained", job_id)
@@ -149,10 +135,7 @@ def test_a_doubled_task_is_named_until_it_is_removed(house: ReconcileBench) -> N
     [
         ("DELETE FROM review_tasks WHERE job_id = :job AND ordinal = 0", "decision_without_task"),
         ("UPDATE review_tasks SET decision = 'review' WHERE job_id = :job AND ordinal = 0", "task_differs"),
-        (
-            "UPDATE review_tasks SET outcome_digest = 'sha256:00' WHERE job_id = :job AND ordinal = 0",
-            "task_differs",
-        ),
+        ("UPDATE review_tasks SET outcome_digest = 'sha256:00' WHERE job_id = :job AND ordinal = 0", "task_differs"),
         (
             "UPDATE jobs SET state = 'failed', terminal_class = 'timed_out' WHERE job_id = :job",
             "task_of_unsuccessful_job",

@@ -35,11 +35,7 @@ def test_a_job_past_its_queue_deadline_expires_and_is_never_claimed(house: Recon
     assert reconcile_ledger(house.services).expired == (job_id,)
 
     job = house.bench.job(job_id)
-    assert (job["state"], job["terminal_class"], job["reason_code"]) == (
-        "expired",
-        "expired",
-        "QUEUE.AGE_REACHED.v1",
-    )
+    assert (job["state"], job["terminal_class"], job["reason_code"]) == ("expired", "expired", "QUEUE.AGE_REACHED.v1")
     house.bench.work(job_id)
     assert (house.bench.attempts(job_id), house.bench.chain.asked) == ([], [])
     assert_nothing_left(house)
@@ -93,11 +89,7 @@ def test_an_overrun_job_is_taken_away_and_closed_with_what_was_finished(house: R
     house.bench.work(job_id)
     closed = house.bench.job(job_id)
     assert (closed["state"], closed["terminal_class"]) == ("succeeded", "partial")
-    assert [item["item_class"] for item in house.bench.items(job_id)] == [
-        "classified",
-        "unresolved",
-        "expired",
-    ]
+    assert [item["item_class"] for item in house.bench.items(job_id)] == ["classified", "unresolved", "expired"]
     assert house.bench.chain.asked == []
 
 
@@ -163,9 +155,7 @@ def test_an_upload_that_did_happen_is_found_and_published_without_another_put(ho
 
 
 @pytest.mark.requirement("R104")
-def test_an_upload_that_never_happened_is_abandoned_and_made_anew_from_the_checkpoints(
-    house: ReconcileBench,
-) -> None:
+def test_an_upload_that_never_happened_is_abandoned_and_made_anew_from_the_checkpoints(house: ReconcileBench) -> None:
     job_id = hold_for_an_unknown_upload(house, faults=[PutFault.REFUSED])
     summary = reconcile_ledger(house.services)
     assert (len(summary.uploads_decided), summary.released) == (1, (job_id,))
@@ -260,9 +250,7 @@ def test_an_overdue_question_goes_to_the_escalation_once(house: ReconcileBench) 
     with pytest.raises(ObjectFault, match=r"OBJECT\.UNREADABLE\.v1"):
         house.bench.objects.digest("results/x/1-y")
     reconcile_ledger(house.services)
-    assert {row["owner"] for row in house.investigations() if row["kind"] == "unknown_effect"} == {
-        "operations-lead"
-    }
+    assert {row["owner"] for row in house.investigations() if row["kind"] == "unknown_effect"} == {"operations-lead"}
     before = house.snapshot()
     reconcile_ledger(house.services)
     assert house.snapshot() == before
@@ -300,9 +288,7 @@ def test_finding_repairs_nothing(house: ReconcileBench) -> None:
     found = compare(house.services)
     assert house.snapshot() == before
     assert [fault.job_id for fault in found.faults] == [missing["job_id"]]
-    assert [row["job_id"] for row in found.findings["missing_terminal"].rows] == [
-        job_of(house, "expires")["job_id"]
-    ]
+    assert [row["job_id"] for row in found.findings["missing_terminal"].rows] == [job_of(house, "expires")["job_id"]]
 
 
 def test_a_bound_of_no_escalation_leaves_the_owner(house: ReconcileBench) -> None:

@@ -40,10 +40,7 @@ def test_the_reference_gives_the_answers_of_its_source() -> None:
     ],
 )
 def test_orphans_and_overlaps_are_invalid(succeeded: set[str], failed: set[str], expired: set[str]) -> None:
-    assert async_release_report(ACCEPTED, succeeded, failed, expired) == {
-        "state": "invalid",
-        "unresolved": [],
-    }
+    assert async_release_report(ACCEPTED, succeeded, failed, expired) == {"state": "invalid", "unresolved": []}
     ours = account(JobSets(ACCEPTED, succeeded, failed, expired))
     assert (ours.state, ours.gate) == (AccountState.INVALID, Gate.FAIL)
 
@@ -52,10 +49,7 @@ def test_canceled_extends_the_reference_and_is_checked_like_the_others() -> None
     closed = async_release_report(ACCEPTED, {"job-47"}, {"job-82"}, set(), canceled={"job-93"})
     assert closed["state"] == "accounted"
     for canceled in ({"job-47"}, {"job-82"}, {"job-unknown"}):
-        assert (
-            async_release_report(ACCEPTED, {"job-47"}, {"job-82"}, set(), canceled=canceled)["state"]
-            == "invalid"
-        )
+        assert async_release_report(ACCEPTED, {"job-47"}, {"job-82"}, set(), canceled=canceled)["state"] == "invalid"
 
 
 def test_every_list_is_there_also_when_the_sets_are_invalid() -> None:
@@ -118,10 +112,7 @@ def test_every_way_to_place_two_jobs_agrees_with_a_plain_recount() -> None:
 def _placed(first: tuple[bool, ...], second: tuple[bool, ...]) -> JobSets:
     """Return the six sets with two jobs where they were placed."""
     return JobSets(
-        *(
-            {name for name, placed in (("a", a), ("b", b)) if placed}
-            for a, b in zip(first, second, strict=True)
-        )
+        *({name for name, placed in (("a", a), ("b", b)) if placed} for a, b in zip(first, second, strict=True))
     )
 
 
@@ -148,10 +139,7 @@ def operations_for(jobs: int) -> int:
     ids = [CountedId(f"job-{number}") for number in range(jobs)]
     third = jobs // 3
     sets = JobSets(
-        accepted=set(ids),
-        succeeded=set(ids[:third]),
-        failed=set(ids[third : 2 * third]),
-        expired=set(ids[2 * third :]),
+        accepted=set(ids), succeeded=set(ids[:third]), failed=set(ids[third : 2 * third]), expired=set(ids[2 * third :])
     )
     CountedId.operations = 0
     assert account(sets).state is AccountState.ACCOUNTED

@@ -31,11 +31,7 @@ UTC = {"03-28": 2, "03-29": 2, "10-24": 2, "10-25": 2}
 
 @pytest.mark.parametrize(("zone", "wanted"), [("Europe/Berlin", BERLIN), ("", UTC)])
 def test_a_day_is_from_midnight_to_midnight_there(
-    migrated_sqlite: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    zone: str,
-    wanted: dict[str, int],
+    migrated_sqlite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str, wanted: dict[str, int]
 ) -> None:
     clock = FakeClock()
     clock.set(dt.datetime.fromisoformat(MOMENTS[0]))
@@ -58,12 +54,8 @@ def test_the_days_of_one_tenant_are_there_in_a_report_of_several(
     an_accepted_job(home.app.ledger)
     an_accepted_job(home.app.ledger, tenant="another")
     maintenance.publish_report(home.app)
-    assert [
-        row["jobs"] for row in analyst.query_report(home.app, home.principal, "SELECT * FROM jobs_per_day")
-    ] == [1]
-    told = analyst.query_report(
-        home.app, home.principal, "SELECT state, gate, document, time_zone FROM report_info"
-    )
+    assert [row["jobs"] for row in analyst.query_report(home.app, home.principal, "SELECT * FROM jobs_per_day")] == [1]
+    told = analyst.query_report(home.app, home.principal, "SELECT state, gate, document, time_zone FROM report_info")
     assert told == [{"state": None, "gate": None, "document": None, "time_zone": "UTC"}]
 
 

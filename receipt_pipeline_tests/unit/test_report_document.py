@@ -21,17 +21,8 @@ from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.schema.effects import consumed, deliveries, review_tasks
 from receipt_pipeline.ledger.schema.jobs import attempts, events, items, jobs
 from receipt_pipeline_tests.builders import LIMITS, a_claimed_job, an_accepted_job
-from receipt_pipeline_tests.fakes.accounted_home import (
-    a_job_in_every_state,
-    a_question,
-    round_of_effects,
-)
-from receipt_pipeline_tests.fakes.effects_home import (
-    a_stored_success,
-    an_event,
-    rows_of,
-    the_job,
-)
+from receipt_pipeline_tests.fakes.accounted_home import a_job_in_every_state, a_question, round_of_effects
+from receipt_pipeline_tests.fakes.effects_home import a_stored_success, an_event, rows_of, the_job
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 
 REPORT_KEYS = [
@@ -89,9 +80,7 @@ def recount(services: EffectContext) -> dict[str, Any]:
     sent = rows_of(services, select(deliveries))
     received = [row["outcome"] for row in rows_of(services, select(consumed))]
     spans = sorted(
-        (row["terminal_at"] - row["submitted_at"]).total_seconds()
-        for row in jobs_by_id.values()
-        if row["terminal_at"]
+        (row["terminal_at"] - row["submitted_at"]).total_seconds() for row in jobs_by_id.values() if row["terminal_at"]
     )
     return {
         "accepted": len(jobs_by_id),
@@ -102,9 +91,7 @@ def recount(services: EffectContext) -> dict[str, Any]:
             outcome: sum(row["outcome"] == outcome for row in tries)
             for outcome in ("committed", "failed", "lost", "yielded")
         },
-        "unresolved_items": sum(
-            row["item_class"] == "unresolved" for row in rows_of(services, select(items))
-        ),
+        "unresolved_items": sum(row["item_class"] == "unresolved" for row in rows_of(services, select(items))),
         "notifications": {
             "delivered": len({row["message_id"] for row in sent if row["outcome"] == "delivered"}),
             "dropped": len({row["message_id"] for row in sent if row["outcome"] == "dropped"}),
@@ -116,11 +103,7 @@ def recount(services: EffectContext) -> dict[str, Any]:
             "duplicates": received.count("duplicate"),
             "conflicts": received.count("conflict"),
         },
-        "time_to_completion_s": {
-            "p50": spans[(len(spans) + 1) // 2 - 1],
-            "p95": spans[-1],
-            "max": spans[-1],
-        },
+        "time_to_completion_s": {"p50": spans[(len(spans) + 1) // 2 - 1], "p95": spans[-1], "max": spans[-1]},
     }
 
 
@@ -182,9 +165,7 @@ def test_a_question_whose_owner_is_no_active_principal_is_unowned(
     assert (document["state"], document["gate"]) == ("accounted", "fail")
 
 
-def test_a_withheld_terminal_event_makes_the_job_missing(
-    services: EffectContext, accountant: Accountant
-) -> None:
+def test_a_withheld_terminal_event_makes_the_job_missing(services: EffectContext, accountant: Accountant) -> None:
     job = a_stored_success(services)
     with services.ledger.transaction() as tx:
         tx.execute(delete(events).where(events.c.kind == "terminal"))
@@ -214,11 +195,7 @@ def test_forged_terminal_records_make_the_account_invalid_and_are_named(
     ],
 )
 def test_a_result_that_is_gone_or_altered_is_named_until_it_is_back(
-    services: EffectContext,
-    accountant: Accountant,
-    outcome: ObjectOutcome,
-    listed: str,
-    kind: InvestigationKind,
+    services: EffectContext, accountant: Accountant, outcome: ObjectOutcome, listed: str, kind: InvestigationKind
 ) -> None:
     job = a_stored_success(services)
     round_of_effects(services)
@@ -248,9 +225,7 @@ def test_a_result_that_is_gone_or_altered_is_named_until_it_is_back(
     assert (document["state"], document["gate"], document["verified_succeeded"]) == ("accounted", "pass", 1)
 
 
-def test_an_object_without_success_is_listed_by_its_key(
-    services: EffectContext, accountant: Accountant
-) -> None:
+def test_an_object_without_success_is_listed_by_its_key(services: EffectContext, accountant: Accountant) -> None:
     with services.ledger.transaction() as tx:
         record_object_check(
             tx, ObjectObservation(object_key="results/x/1-y", job_id=None, outcome=ObjectOutcome.ORPHAN)

@@ -74,14 +74,7 @@ def test_the_job_report_says_of_each_job_what_it_was_and_what_became_of_it(
     ledger = {row["job_id"]: row for row in rows_of(services, select(jobs))}
     assert rows.keys() == ledger.keys()
     for job_id, row in rows.items():
-        same = (
-            "state",
-            "terminal_class",
-            "risk_model_digest",
-            "submitted_at",
-            "terminal_at",
-            "result_digest",
-        )
+        same = ("state", "terminal_class", "risk_model_digest", "submitted_at", "terminal_at", "result_digest")
         assert {name: row[name] for name in same} == {name: ledger[job_id][name] for name in same}
         assert len(row["input_digests"]) == row["items_requested"]
     shown = {name: rows[job_id] for name, job_id in made.items()}
@@ -106,9 +99,7 @@ def test_the_job_report_shows_what_was_last_found_under_each_result(
         job = a_stored_success(services)
         found[job.job_id] = outcome.value
         with services.ledger.transaction() as tx:
-            record_object_check(
-                tx, ObjectObservation(object_key=job.result_key, job_id=job.job_id, outcome=outcome)
-            )
+            record_object_check(tx, ObjectObservation(object_key=job.result_key, job_id=job.job_id, outcome=outcome))
     unlooked = a_stored_success(services).job_id
     publish_report(accountant)
     rows = run_query(accountant, "SELECT job_id, output_check FROM job_report")
@@ -180,12 +171,7 @@ def test_nothing_that_was_read_from_a_scan_is_in_the_report_but_its_total(
 
 
 def test_amounts_follow_the_digits_of_their_currency(services: EffectContext, accountant: Accountant) -> None:
-    given = [
-        (3998170, "EUR", "39981.700"),
-        (500, "JPY", "500.000"),
-        (1234, "KWD", "1.234"),
-        (-5, None, "-0.050"),
-    ]
+    given = [(3998170, "EUR", "39981.700"), (500, "JPY", "500.000"), (1234, "KWD", "1.234"), (-5, None, "-0.050")]
     a_stored_success(services, *(an_outcome_of(minor, currency) for minor, currency, _ in given), items=4)
     publish_report(accountant)
     shown = run_query(accountant, "SELECT total_minor, total_currency, total FROM items ORDER BY ordinal")
@@ -215,9 +201,7 @@ def test_the_export_is_parquet_with_types_and_says_how_far_it_goes(
     assert (note["seq"], note["rows"]) == (read_published(accountant)["seq"], rows)
     assert rows["jobs"] == 5
     exported = pq.read_table(accountant.export / "jobs")
-    assert set(exported["job_id"].to_pylist()) == {
-        row["job_id"] for row in rows_of(services, select(jobs.c.job_id))
-    }
+    assert set(exported["job_id"].to_pylist()) == {row["job_id"] for row in rows_of(services, select(jobs.c.job_id))}
     assert exported.schema.field("submitted_at").type == pa.timestamp("us", tz="UTC")
     an_accepted_job(services.ledger)
     assert export_ledger(accountant)["jobs"] == 6
@@ -262,8 +246,7 @@ def test_without_a_report_the_reader_is_told_so(accountant: Accountant) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "fault"),
-    [({"reason_code": "FORGED.v1"}, "reason_code"), ({"latest_seq": 1}, "ahead_of_the_ledger")],
+    ("change", "fault"), [({"reason_code": "FORGED.v1"}, "reason_code"), ({"latest_seq": 1}, "ahead_of_the_ledger")]
 )
 def test_a_ledger_row_that_changed_without_an_event_is_named(
     services: EffectContext, accountant: Accountant, change: dict[str, Any], fault: str
@@ -349,10 +332,7 @@ def test_what_was_overdue_by_a_clock_that_was_put_back_since_is_asked_again(
 ) -> None:
     late = a_stored_success(services).job_id
     publish_report(accountant)
-    for seconds, found in (
-        (LIMITS.delivery.effect_deadline_s + 1, [late]),
-        (-LIMITS.delivery.effect_deadline_s, []),
-    ):
+    for seconds, found in ((LIMITS.delivery.effect_deadline_s + 1, [late]), (-LIMITS.delivery.effect_deadline_s, [])):
         clock.advance(seconds)
         assert publish_report(accountant).document["effect_gaps"] == found
     assert refreshes(accountant) == 2

@@ -91,8 +91,7 @@ def test_what_is_inside_its_retention_stays(house: ReconcileBench) -> None:
             "UPDATE effects SET state = 'committed' WHERE job_id = :job AND kind = 'review_tasks'",
         ),
         (
-            "UPDATE effects SET required = (1 = 1), state = 'failed' WHERE job_id = :job"
-            " AND kind = 'notification'",
+            "UPDATE effects SET required = (1 = 1), state = 'failed' WHERE job_id = :job AND kind = 'notification'",
             "UPDATE effects SET state = 'committed' WHERE job_id = :job AND kind = 'notification'",
         ),
         (
@@ -147,9 +146,7 @@ def test_a_hold_that_comes_between_finding_and_burying_wins(house: ReconcileBenc
 
 @pytest.mark.requirement("R050")
 @pytest.mark.parametrize("place", ["retention.before", "retention.after"])
-def test_a_crash_between_tombstone_and_record_is_finished_by_the_next_pass(
-    house: ReconcileBench, place: str
-) -> None:
+def test_a_crash_between_tombstone_and_record_is_finished_by_the_next_pass(house: ReconcileBench, place: str) -> None:
     job = old(house)
 
     def die() -> None:
@@ -209,9 +206,7 @@ def test_what_a_stale_worker_carried_is_no_orphan_and_goes_with_the_payload(hous
     job = house.finished(key="stale", limits=LimitsRequest(result_retention_s=RETENTION_S))
     digest = house.bench.items(job["job_id"])[0]["outcome_digest"]
     with house.ledger.transaction() as tx:
-        record_rejected_write(
-            tx, FencingToken(job["job_id"], 0), write_kind="checkpoint", ordinal=0, digest=digest
-        )
+        record_rejected_write(tx, FencingToken(job["job_id"], 0), write_kind="checkpoint", ordinal=0, digest=digest)
     key = rejected_output_key(job_id=job["job_id"], ordinal=0, lease_epoch=0, digest=digest)
     house.store_at(key, b"what it carried", age_s=house.limits.retention.orphan_grace_s + 1)
     reconcile(house.services)

@@ -24,9 +24,7 @@ SHADOW = "ROLLOUT.SHADOW.v1"
 
 
 @pytest.fixture
-def home(
-    migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> OpenedHome:
+def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
     """A home in the stage `shadow`."""
     environment = {"RECEIPTS_ROLLOUT": "shadow"}
     return open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch, environment)

@@ -64,9 +64,7 @@ def test_an_instance_runs_once(settings: Settings) -> None:
     assert not is_served(settings)
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(errno.EROFS, "SETTING.INVALID.v1"), (errno.ENOSPC, "STORAGE.FULL.v1")]
-)
+@pytest.mark.parametrize(("number", "code"), [(errno.EROFS, "SETTING.INVALID.v1"), (errno.ENOSPC, "STORAGE.FULL.v1")])
 def test_a_home_in_which_no_lock_can_be_made_is_refused_in_words(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, number: int, code: str
 ) -> None:
@@ -76,10 +74,7 @@ def test_a_home_in_which_no_lock_can_be_made_is_refused_in_words(
     monkeypatch.setattr(FileLock, "acquire", refuse)
     with pytest.raises(PipelineError) as refused:
         is_served(settings)
-    assert (refused.value.reason.code, refused.value.facts["path"]) == (
-        code,
-        str(settings.home / "serving.lock"),
-    )
+    assert (refused.value.reason.code, refused.value.facts["path"]) == (code, str(settings.home / "serving.lock"))
 
 
 @pytest.mark.parametrize(

@@ -89,9 +89,7 @@ def test_the_same_answers_and_the_better_release_are_not_worse() -> None:
 
 def test_one_scan_more_misread_is_within_noise() -> None:
     scans = a_set(good=True)
-    scans[0] = replace(
-        scans[0], outcome=judged(forged=False, decision=Decision.REVIEW, total="99.99").outcome
-    )
+    scans[0] = replace(scans[0], outcome=judged(forged=False, decision=Decision.REVIEW, total="99.99").outcome)
     compared = compare_evaluations(release_evaluation(scans, release()), evaluation(good=True), resamples=100)
     assert compared is not None
     assert not any(one.worse for one in compared)
@@ -115,9 +113,7 @@ def test_the_page_needs_no_other_file_and_shows_the_misses(tmp_path: Path) -> No
     picture = tmp_path / "scan.png"
     picture.write_bytes(buffer.getvalue())
     compared = compare_evaluations(evaluation(good=False), evaluation(good=True), resamples=20)
-    page = render_evaluation(
-        evaluation(good=False), {"s-00": picture}, [one.as_document() for one in compared or ()]
-    )
+    page = render_evaluation(evaluation(good=False), {"s-00": picture}, [one.as_document() for one in compared or ()])
     assert "http" not in page
     assert page.count("data:image/jpeg;base64,") == 1
     assert "wrongly cleared" in page

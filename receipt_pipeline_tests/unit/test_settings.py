@@ -9,22 +9,13 @@ import pytest
 
 from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import InputRefused
-from receipt_pipeline.core.limits import (
-    DeliveryLimits,
-    IntakeLimits,
-    Limits,
-    Retention,
-    Staffing,
-    WorkLimits,
-)
+from receipt_pipeline.core.limits import DeliveryLimits, IntakeLimits, Limits, Retention, Staffing, WorkLimits
 from receipt_pipeline.ledger.engine import open_ledger
 from receipt_pipeline.settings import CHECKOUT, Settings, read_settings
 
 ROLES = frozenset({"submitter", "operator", "reviewer", "analyst"})
 PARTS = (WorkLimits, IntakeLimits, DeliveryLimits, Retention, Staffing)
-NUMBERS = sorted(
-    {(f.name, f.type) for part in PARTS for f in dataclasses.fields(part) if f.type in ("int", "float")}
-)
+NUMBERS = sorted({(f.name, f.type) for part in PARTS for f in dataclasses.fields(part) if f.type in ("int", "float")})
 
 
 def settings(home: Path, **given: str) -> Settings:
@@ -94,9 +85,7 @@ def test_reading_settings_makes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg", "postgresql+psycopg2"])
-def test_one_postgres_url_serves_the_ledger_and_dagster_each_with_its_driver(
-    tmp_path: Path, scheme: str
-) -> None:
+def test_one_postgres_url_serves_the_ledger_and_dagster_each_with_its_driver(tmp_path: Path, scheme: str) -> None:
     found = settings(tmp_path, POSTGRES_URL=f"{scheme}://kim:secret@db:5432/receipts?sslmode=require")
     assert found.ledger_url == "postgresql+psycopg://kim:secret@db:5432/receipts?sslmode=require"
     # Both have a table `jobs`, so Dagster lives in a schema of its own.
@@ -135,9 +124,7 @@ def test_every_number_among_the_limits_has_its_variable(tmp_path: Path, name: st
     assert {(value, type(value).__name__) for value in given} == {(7, kind)}
 
 
-@pytest.mark.parametrize(
-    ("former", "now"), [("SETTLE_S", "debounce_s"), ("MISSING_SCANS_S", "arrival_timeout_s")]
-)
+@pytest.mark.parametrize(("former", "now"), [("SETTLE_S", "debounce_s"), ("MISSING_SCANS_S", "arrival_timeout_s")])
 def test_the_former_names_of_two_limits_are_read_as_aliases(tmp_path: Path, former: str, now: str) -> None:
     assert settings(tmp_path, **{f"LIMIT_{former}": "4.5"}).limits == Limits().replace(**{now: 4.5})
 
@@ -180,9 +167,7 @@ def test_active_principals_are_a_list(tmp_path: Path) -> None:
         ("LIMIT_WAVE_SLOTS", ""),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name_and_never_repeated(
-    tmp_path: Path, variable: str, value: str
-) -> None:
+def test_what_cannot_be_used_is_refused_by_name_and_never_repeated(tmp_path: Path, variable: str, value: str) -> None:
     refused = refusal(tmp_path / "home", **{variable: value})
     assert refused.facts["variable"] == f"RECEIPTS_{variable}"
     assert "secret" not in str(refused.as_document())

@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import Timeout
 
-from receipt_pipeline.core.errors import (
-    InputRefused,
-    ObjectFault,
-    cause_of,
-    data_directory_fault,
-    is_out_of_space,
-)
+from receipt_pipeline.core.errors import InputRefused, ObjectFault, cause_of, data_directory_fault, is_out_of_space
 
 PLACE = Path("/home-of-tests/outbox")
 

@@ -94,10 +94,5 @@ def test_a_job_handed_to_a_worker_again_after_its_end_stays_as_it_is(bench: Work
     before = (bench.job(job_id), bench.items(job_id), bench.attempts(job_id), bench.effects(job_id))
     [line] = bench.work(job_id, worker=bench.worker("worker-b"))
     assert line.outcome == "claim_refused"
-    assert (
-        bench.job(job_id),
-        bench.items(job_id),
-        bench.attempts(job_id),
-        bench.effects(job_id),
-    ) == before
+    assert (bench.job(job_id), bench.items(job_id), bench.attempts(job_id), bench.effects(job_id)) == before
     assert len(bench.chain.asked) == 2

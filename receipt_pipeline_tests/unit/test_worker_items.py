@@ -30,28 +30,17 @@ REJECTION = ItemOutcome(item_class=ItemClass.REJECTED, reason_code="SCAN.BROKEN.
 def test_a_job_ends_with_a_verified_result_that_restates_its_pins(bench: WorkerBench) -> None:
     job_id = bench.accept(items=3)
     [line] = bench.work(job_id)
-    assert (line.outcome, line.state, line.terminal_class, line.items_done) == (
-        "closed",
-        "succeeded",
-        "complete",
-        3,
-    )
+    assert (line.outcome, line.state, line.terminal_class, line.items_done) == ("closed", "succeeded", "complete", 3)
     job, document = bench.job(job_id), bench.result(job_id)
     assert document.pins == Pins(**{name: job[name] for name in Pins.__slots__}) == RELEASE.pins()
     assert document.job_id == job_id
     for item, row, scan in zip(document.items, bench.items(job_id), bench.scans(3), strict=True):
-        assert (item.item_id, item.sha256, item.decision_id) == (
-            row["item_id"],
-            row["sha256"],
-            row["decision_id"],
-        )
+        assert (item.item_id, item.sha256, item.decision_id) == (row["item_id"], row["sha256"], row["decision_id"])
         assert item.decision_id == decision_id(job_id=job_id, item_id=item.item_id, pins=RELEASE.pins())
         assert item.outcome == scripted_outcome(scan)
         assert item.outcome_digest == row["outcome_digest"] == scripted_outcome(scan).outcome_digest
     assert [effect["state"] for effect in bench.effects(job_id)] == ["committed"]
-    assert [message["payload"]["result_digest"] for message in bench.messages(job_id)] == [
-        job["result_digest"]
-    ]
+    assert [message["payload"]["result_digest"] for message in bench.messages(job_id)] == [job["result_digest"]]
     assert bench.stored_results(job_id) == [job["result_key"]]
 
 
@@ -110,9 +99,7 @@ def test_a_scan_that_is_gone_rejects_its_item_only(bench: WorkerBench) -> None:
 
 
 @pytest.mark.requirement("R033", "R035")
-def test_a_scan_that_was_replaced_is_rejected_and_never_read_as_newer(
-    bench: WorkerBench, tmp_path: Path
-) -> None:
+def test_a_scan_that_was_replaced_is_rejected_and_never_read_as_newer(bench: WorkerBench, tmp_path: Path) -> None:
     job_id = bench.accept(items=2)
     key = bench.scan_key(bench.scans(2)[1])
     (tmp_path / "objects" / key).write_bytes(b"a newer scan")

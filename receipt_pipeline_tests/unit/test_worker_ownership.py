@@ -71,10 +71,7 @@ def test_a_stale_worker_cannot_checkpoint_over_the_new_owner(bench: WorkerBench)
     assert (line.outcome, line.items_done) == ("stood_down", 0)
     assert state_of(bench, job_id) == left
     attempts = bench.attempts(job_id)
-    assert [(row["owner"], row["outcome"]) for row in attempts] == [
-        ("worker-a", "lost"),
-        ("worker-b", "committed"),
-    ]
+    assert [(row["owner"], row["outcome"]) for row in attempts] == [("worker-a", "lost"), ("worker-b", "committed")]
     assert attempts[0]["lease_epoch"] < attempts[1]["lease_epoch"]
     [refused] = bench.refused(job_id)
     assert (refused["write_kind"], refused["ordinal"]) == ("checkpoint", 0)
@@ -208,11 +205,7 @@ def test_past_the_limit_a_closing_attempt_publishes_what_a_lost_one_had_finished
     bench.work_until_closed(job_id)
     assert bench.chain.asked == []
     assert [row["item_class"] for row in bench.items(job_id)] == ["classified", "unresolved", "expired"]
-    assert [row["reason_code"] for row in bench.items(job_id)] == [
-        "",
-        "ITEM.OVERTAKEN.v1",
-        "ITEM.OVERTAKEN.v1",
-    ]
+    assert [row["reason_code"] for row in bench.items(job_id)] == ["", "ITEM.OVERTAKEN.v1", "ITEM.OVERTAKEN.v1"]
     assert [row["kind"] for row in bench.attempts(job_id)] == ["work", "closing"]
     job = bench.job(job_id)
     assert (job["state"], job["terminal_class"], job["attempts_spent"]) == ("succeeded", "partial", 0)

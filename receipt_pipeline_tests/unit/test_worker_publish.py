@@ -41,9 +41,7 @@ def test_a_failed_upload_is_tried_again_under_the_same_pins_without_the_model(be
 
 @pytest.mark.requirement("R078")
 @pytest.mark.parametrize("max_attempts", [1, 3])
-def test_uploads_that_always_fail_end_after_the_last_attempt_allowed(
-    bench: WorkerBench, max_attempts: int
-) -> None:
+def test_uploads_that_always_fail_end_after_the_last_attempt_allowed(bench: WorkerBench, max_attempts: int) -> None:
     refuse_uploads(bench, 100)
     job_id = bench.accept(items=2, limits=LimitsRequest(max_attempts=max_attempts))
     rounds = bench.work_until_closed(job_id)
@@ -74,9 +72,7 @@ def test_an_upload_whose_answer_was_lost_is_looked_up_and_never_sent_twice(bench
 
 
 @pytest.mark.requirement("R069", "R092", "R091")
-def test_an_unknown_upload_is_looked_up_by_the_next_attempt_and_published_under_its_own_key(
-    bench: WorkerBench,
-) -> None:
+def test_an_unknown_upload_is_looked_up_by_the_next_attempt_and_published_under_its_own_key(bench: WorkerBench) -> None:
     bench.objects.put_faults = deque([PutFault.ANSWER_LOST])
     bench.objects.blind_lookups = 1
     job_id = bench.accept(items=1)
@@ -106,11 +102,7 @@ def test_an_upload_that_stays_unknown_holds_the_job_with_an_owner(bench: WorkerB
     assert len(bench.attempts(job_id)) == job["max_attempts"]
     assert len(bench.objects.puts) == 1
     [question] = bench.investigations(job_id)
-    assert (question["kind"], question["owner"], question["state"]) == (
-        "unknown_effect",
-        "operations",
-        "open",
-    )
+    assert (question["kind"], question["owner"], question["state"]) == ("unknown_effect", "operations", "open")
 
 
 @pytest.mark.requirement("R091", "R100")

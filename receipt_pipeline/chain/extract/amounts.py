@@ -166,9 +166,7 @@ def with_dollar_marks(lines: Sequence[TextLine]) -> tuple[TextLine, ...]:
     It does so where at least two amounts have `$` and no fewer do than have the letter; otherwise
     the lines come back as they are.
     """
-    marked, lettered = (
-        sum(len(form.findall(line.text)) for line in lines) for form in (_MARKED, _LETTER_FOR_MARK)
-    )
+    marked, lettered = (sum(len(form.findall(line.text)) for line in lines) for form in (_MARKED, _LETTER_FOR_MARK))
     if not lettered or marked < max(MARKED_MIN, lettered):
         return tuple(lines)
     return tuple(replace(line, text=_LETTER_FOR_MARK.sub("$", line.text)) for line in lines)

@@ -37,9 +37,7 @@ _MARK = r"\s?(?P<mark>[-/.])\s?"
 _CENTURIES = "19|20|25(?=[4-9])"
 _YEAR = rf"(?P<year>(?:{_CENTURIES})\d{{2}}(?=\D|$|\d{{1,2}}[:.]\d{{2}})|\d{{2}}(?!\d))"
 _PATTERNS = (
-    re.compile(
-        rf"(?<!\d)(?P<year>(?:{_CENTURIES})\d{{2}}){_MARK}(?P<month>\d{{1,2}})\s?(?P=mark)\s?{_LAST_DAY}"
-    ),
+    re.compile(rf"(?<!\d)(?P<year>(?:{_CENTURIES})\d{{2}}){_MARK}(?P<month>\d{{1,2}})\s?(?P=mark)\s?{_LAST_DAY}"),
     re.compile(r"(?<![\d])(?P<year>20\d{2})年(?P<month>\d{1,2})月(?P<day>\d{1,2})日"),
     re.compile(rf"(?<!\d)(?P<day>\d{{1,2}})(?:ST|ND|RD|TH)?[-/., ']*(?P<name>{_NAME})[-/., ']*{_YEAR}"),
     re.compile(rf"\b(?P<name>{_NAME})[-/., ]*(?P<day>\d{{1,2}})(?:ST|ND|RD|TH)?[-/., ']+{_YEAR}"),
@@ -49,9 +47,7 @@ BUDDHIST_YEARS_AHEAD = 543
 BUDDHIST_YEAR_MIN = 2540
 _THAI = re.compile(r"฿|\bBAHT\b|\bTHB\b|\bTHAILAND\b|[\u0E01-\u0E4E]{2}", re.IGNORECASE)
 # The reader sometimes loses the second mark, or takes it for a letter.
-_LOST_MARK = re.compile(
-    r"(?<!\d)(?P<first>\d{2})(?P<mark>[-/])(?P<second>\d{2})[VIl1]?(?P<year>(?:19|20)\d{2})(?!\d)"
-)
+_LOST_MARK = re.compile(r"(?<!\d)(?P<first>\d{2})(?P<mark>[-/])(?P<second>\d{2})[VIl1]?(?P<year>(?:19|20)\d{2})(?!\d)")
 _ISO_RUN = re.compile(r"(?<!\d)(?P<year>20\d{2})(?P<month>0[1-9]|1[0-2])(?P<day>0[1-9]|[12]\d|3[01])(?!\d)")
 _TIME = re.compile(r"\b\d{1,2}[:.]\d{2}(?:[:.]\d{2})?\s?(?:AM|PM)?\b")
 _LABEL = re.compile(r"\b(?:DATE|DATUM|TARIKH|FECHA|DATA|TANGGAL|DT)\b")
@@ -83,11 +79,7 @@ class FoundDate:
 def find_dates(rows: Sequence[Row]) -> list[FoundDate]:
     """Return all dates of the receipt in reading order."""
     thai = any(_THAI.search(row.text) for row in rows)
-    return [
-        found
-        for index, row in enumerate(rows)
-        for found in _dates_of(row.text, index, short_years_buddhist=thai)
-    ]
+    return [found for index, row in enumerate(rows) for found in _dates_of(row.text, index, short_years_buddhist=thai)]
 
 
 def choose_date(found: Sequence[FoundDate], *, country_day_first: bool | None) -> ReadDate | None:

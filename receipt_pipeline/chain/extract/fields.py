@@ -92,8 +92,7 @@ def _are_side_by_side(page_text: PageText) -> bool:
     """Report whether two columns of a page are receipts: each with a total, and a day or cash."""
     columns = [_fields_of(_with_marks(column)) for column in split_columns(page_text)]
     return len(columns) > 1 and all(
-        column.total is not None and (column.date is not None or column.cash is not None)
-        for column in columns
+        column.total is not None and (column.date is not None or column.cash is not None) for column in columns
     )
 
 
@@ -105,9 +104,7 @@ def _context_of(texts: Sequence[str], hints: Sequence[CountryHint], dollar: str 
     return AmountContext(decimal_mark_of(texts), currency, dollar, yen)
 
 
-def _currency_of_total(
-    rows: Sequence[Row], total: LabeledAmount | None, context: AmountContext
-) -> str | None:
+def _currency_of_total(rows: Sequence[Row], total: LabeledAmount | None, context: AmountContext) -> str | None:
     """Return the one currency marked in the total's own row."""
     if total is None:
         return None
@@ -136,9 +133,7 @@ def _line_amounts(labeled: Sequence[LabeledAmount]) -> tuple[ReadAmount, ...]:
     return tuple(as_read_amount(item) for item in rightmost.values())
 
 
-_PAGE_OF = re.compile(
-    r"\b(?:PAGE|SEITE|PAGINA|HALAMAN|S\.?)\s*:?\s*\d+\s*(?:/|OF|VON|DE)\s*\d+", re.IGNORECASE
-)
+_PAGE_OF = re.compile(r"\b(?:PAGE|SEITE|PAGINA|HALAMAN|S\.?)\s*:?\s*\d+\s*(?:/|OF|VON|DE)\s*\d+", re.IGNORECASE)
 # Between two receipts in a picture there is more space than between the words of one line.
 GUTTER_HEIGHTS_MIN = 1.5
 # A receipt next to another has this many lines with words; a column of amounts has none.
@@ -178,24 +173,18 @@ def _column(page_text: PageText, lines: Sequence[TextLine]) -> PageText:
     return PageText(tuple(line for line in page_text.lines if line in kept), page_text.page_sizes)
 
 
-def holds_several_receipts(
-    rows: Sequence[Row], labeled: Sequence[LabeledAmount], dates: Sequence[FoundDate]
-) -> bool:
+def holds_several_receipts(rows: Sequence[Row], labeled: Sequence[LabeledAmount], dates: Sequence[FoundDate]) -> bool:
     """Report whether the rows are of several receipts: on pages of their own, or one above the other.
 
     Pages that bring a sum forward, or count themselves, are one receipt.
     """
-    if any(item.kind == LabelKind.CARRY for item in labeled) or any(
-        _PAGE_OF.search(row.text) for row in rows
-    ):
+    if any(item.kind == LabelKind.CARRY for item in labeled) or any(_PAGE_OF.search(row.text) for row in rows):
         return False
     totals = [item for item in labeled if item.kind in TOTAL_KINDS and not item.in_summary]
     return _on_several_pages(rows, totals, dates) or _stacked(rows, totals, labeled, dates)
 
 
-def _on_several_pages(
-    rows: Sequence[Row], totals: Sequence[LabeledAmount], dates: Sequence[FoundDate]
-) -> bool:
+def _on_several_pages(rows: Sequence[Row], totals: Sequence[LabeledAmount], dates: Sequence[FoundDate]) -> bool:
     """Report whether two pages each close with a total and differ in total or day."""
     seen: list[tuple[int, frozenset[str]]] = []
     for page in sorted({row.page for row in rows}):
@@ -207,10 +196,7 @@ def _on_several_pages(
 
 
 def _stacked(
-    rows: Sequence[Row],
-    totals: Sequence[LabeledAmount],
-    labeled: Sequence[LabeledAmount],
-    dates: Sequence[FoundDate],
+    rows: Sequence[Row], totals: Sequence[LabeledAmount], labeled: Sequence[LabeledAmount], dates: Sequence[FoundDate]
 ) -> bool:
     """Report whether after a total, on the same page, a head with a date, items and another total follow."""
     for upper, lower in pairwise(totals):
@@ -233,10 +219,7 @@ def _stacked(
 # The first line that fits names the method: a cash card is a card, a gift card a voucher.
 _METHODS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("voucher", re.compile(r"\b(?:\w*VOUCHERS?|GIFT ?CARD|GUTSCHEIN\w*|BAUCAR)\b")),
-    (
-        "wallet",
-        re.compile(r"\b(?:E ?WALLETS?|GRAB ?PAY|APPLE ?PAY|GOOGLE ?PAY|ALIPAY|WECHAT|PAYPAL|TOUCH N GO)\b"),
-    ),
+    ("wallet", re.compile(r"\b(?:E ?WALLETS?|GRAB ?PAY|APPLE ?PAY|GOOGLE ?PAY|ALIPAY|WECHAT|PAYPAL|TOUCH N GO)\b")),
     ("cheque", re.compile(r"\b(?:CHEQUE|CHECK NO|CEK)\b")),
     ("transfer", re.compile(r"\b(?:BANK TRANSFER|TRANSFER|UEBERWEISUNG|UBERWEISUNG|LASTSCHRIFT)\b")),
     (

@@ -44,18 +44,9 @@ _KINDS: tuple[tuple[LabelKind, re.Pattern[str]], ...] = tuple(
             r"|\bUBERTRAG\b|\bUEBERTRAG\b"
             r"|\bA REPORTER\b|\bBALANCE (?:B|C) F\b",
         ),
-        (
-            LabelKind.COUNT,
-            r"\b(?:[QO]TY|QUANTITY|ITEMS|ITEM S|PCS|COUNT|ARTIKEL|POINTS?|PUNKTE)(?: S)?(?: \d+)?$",
-        ),
-        (
-            LabelKind.COUNT,
-            r"\bTOTAL (?:NO OF )?(?:[QO]TY|QUANTITY|ITEMS?|PCS|UNITS?)(?! DISC)\b|\bNO OF ITEMS?\b",
-        ),
-        (
-            LabelKind.ROUNDING,
-            r"^(?!.*\bTOTAL\b).*\b(?:ROUND\w*|RND|BUNDARAN|PEMBUNDARAN|PEMBULATAN|RUNDUNG|ARRONDI)\b",
-        ),
+        (LabelKind.COUNT, r"\b(?:[QO]TY|QUANTITY|ITEMS|ITEM S|PCS|COUNT|ARTIKEL|POINTS?|PUNKTE)(?: S)?(?: \d+)?$"),
+        (LabelKind.COUNT, r"\bTOTAL (?:NO OF )?(?:[QO]TY|QUANTITY|ITEMS?|PCS|UNITS?)(?! DISC)\b|\bNO OF ITEMS?\b"),
+        (LabelKind.ROUNDING, r"^(?!.*\bTOTAL\b).*\b(?:ROUND\w*|RND|BUNDARAN|PEMBUNDARAN|PEMBULATAN|RUNDUNG|ARRONDI)\b"),
         (LabelKind.ROUNDING, r"\b(?:ROUNDING|ROUND|RND) ADJ\w*\b|\bTOTAL ROUNDING\b|\bROUNDING TOTAL\b"),
         (
             LabelKind.SUBTOTAL,
@@ -94,10 +85,7 @@ _KINDS: tuple[tuple[LabelKind, re.Pattern[str]], ...] = tuple(
             rf"\b(?:{_TOTAL_WORDS})\b.*\bINCLUDE[SD]\b.*\b(?:{_TAX_WORDS})\b"
             rf"|\bINCLUDE[SD] (?:{_TAX_WORDS})\b",
         ),
-        (
-            LabelKind.TAX,
-            rf"\b(?:{_TOTAL_WORDS}) (?:{_TAX_WORDS})\b|\b(?:{_TAX_WORDS}) (?:{_TOTAL_WORDS}|PAYABLE)\b",
-        ),
+        (LabelKind.TAX, rf"\b(?:{_TOTAL_WORDS}) (?:{_TAX_WORDS})\b|\b(?:{_TAX_WORDS}) (?:{_TOTAL_WORDS}|PAYABLE)\b"),
         (
             LabelKind.TOTAL,
             rf"^(?:THE )?(?:{_TOTAL_WORDS})(?: AMOUNT| AMT)?(?: S)?(?: (?:R[MHNP]|KR|[A-Z]{{3}}))?(?: \d+)?$",
@@ -111,17 +99,7 @@ _KINDS: tuple[tuple[LabelKind, re.Pattern[str]], ...] = tuple(
         (LabelKind.TAX, rf"\b(?:{_TAX_WORDS})\b"),
     )
 )
-_LONG_WORDS = (
-    "SUBTOTAL",
-    "ROUNDING",
-    "TOTAL",
-    "CHANGE",
-    "SUMME",
-    "GESAMTBETRAG",
-    "TENDERED",
-    "AMOUNT",
-    "ADJUSTMENT",
-)
+_LONG_WORDS = ("SUBTOTAL", "ROUNDING", "TOTAL", "CHANGE", "SUMME", "GESAMTBETRAG", "TENDERED", "AMOUNT", "ADJUSTMENT")
 # Real words that are one letter from a long word.
 _NEIGHBORS = frozenset({"CHARGE", "SUMMER", "TOTALS", "TENDERER", "CHANCE", "MOUNT", "AMOUNTS"})
 _LETTER_FOR_DIGIT = str.maketrans("0158", "OISB")
@@ -198,10 +176,7 @@ _CJK_KINDS: tuple[tuple[LabelKind, re.Pattern[str]], ...] = tuple(
         (LabelKind.COUNT, r"[件点點]数|[数數]量|件數|[点點]$|총수량|수량"),
         (LabelKind.SUBTOTAL, r"小[计計]|税抜|未[税稅]|소계|과세물품|공급가"),
         (LabelKind.CHANGE, r"找[零赎贖回续續换換]|釣|お?つり|거스름"),
-        (
-            LabelKind.CASH,
-            r"[现現]金|[实實现現]收|[预預]り?|信用卡|クレジット|カード|현금|받은|카드",
-        ),
+        (LabelKind.CASH, r"[现現]金|[实實现現]收|[预預]り?|信用卡|クレジット|カード|현금|받은|카드"),
         (LabelKind.DISCOUNT, r"折扣|[优優]惠|割引|値引|할인"),
         (LabelKind.ROUNDING, r"抹零|四[舍捨]五入|端数"),
         (LabelKind.TAX, r"[税稅]|세액|부가세"),

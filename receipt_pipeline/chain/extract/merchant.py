@@ -180,10 +180,7 @@ def _needs_line_above(name: str, above: str) -> bool:
 
 def _one_name(upper_line: str, lower_line: str) -> bool:
     """Report whether two lines are one name: both of a trade, sharing a word, neither within the other."""
-    if any(
-        _NOT_A_NAME.search(line) or re.search(r"\d{3}", without_number(line))
-        for line in (upper_line, lower_line)
-    ):
+    if any(_NOT_A_NAME.search(line) or re.search(r"\d{3}", without_number(line)) for line in (upper_line, lower_line)):
         return False
     words = [set(re.findall(r"[A-Z']{3,}", line)) - _ARTICLES for line in (upper_line, lower_line)]
     shared = words[0] & words[1]
@@ -251,8 +248,7 @@ _GLUED_POSTCODE = re.compile(r"(?<!\d)(\d{5})(?=[A-Z]{2})", re.IGNORECASE)
 _LETTER_IN_NUMBER = re.compile(r"(?<=\b\d\d)O\b|(?<=\b\d)O(?=\d)")
 _GLUED_NUMBER = re.compile(r"\b(\d{1,4})([A-Z]{4,})\b", re.IGNORECASE)
 _STOP_FOR_COMMA = re.compile(
-    r"(?<=[A-Z]{4})\.(?=[A-Z]{4})|(?<=\d)\.(?= ?[A-Z]{4})|(?<=\d):(?= )|(?<=\b(?:KL|PJ|JB))\.(?= [A-Z])",
-    re.IGNORECASE,
+    r"(?<=[A-Z]{4})\.(?=[A-Z]{4})|(?<=\d)\.(?= ?[A-Z]{4})|(?<=\d):(?= )|(?<=\b(?:KL|PJ|JB))\.(?= [A-Z])", re.IGNORECASE
 )
 _COMMA_FOR_STOP = re.compile(r"(?<=\b[A-Z]\.[A-Z]),(?= ?\d)")
 _LONG_WORD = re.compile(r"[A-Z]{8,}", re.IGNORECASE)

@@ -22,12 +22,7 @@ CELL_GAP = "  "
 # Three digits: the least that an amount with cents shows when its mark is lost.
 LOST_MARK_MINOR_MIN = 100_00
 TOTAL_KINDS = frozenset({LabelKind.GRAND_TOTAL, LabelKind.TOTAL, LabelKind.TOTAL_BY_PART})
-_KIND_SCORE = {
-    LabelKind.GRAND_TOTAL: 5.0,
-    LabelKind.TOTAL: 4.5,
-    LabelKind.ROUNDING: 4.4,
-    LabelKind.TOTAL_BY_PART: 3.5,
-}
+_KIND_SCORE = {LabelKind.GRAND_TOTAL: 5.0, LabelKind.TOTAL: 4.5, LabelKind.ROUNDING: 4.4, LabelKind.TOTAL_BY_PART: 3.5}
 _IN_SUMMARY, _PAID_EXACTLY, _PAID_LESS_CHANGE, _ROUNDED, _ZERO = -4.0, 1.0, 3.0, 2.0, -3.0
 _LATER_ROW = 0.01
 _AGREEMENT = 0.3
@@ -144,9 +139,7 @@ def _can_be_total(item: LabeledAmount) -> bool:
     return item.kind in TOTAL_KINDS or (item.kind == LabelKind.ROUNDING and not _is_small(item.found))
 
 
-def _score(
-    item: LabeledAmount, candidates: Sequence[LabeledAmount], labeled: Sequence[LabeledAmount]
-) -> float:
+def _score(item: LabeledAmount, candidates: Sequence[LabeledAmount], labeled: Sequence[LabeledAmount]) -> float:
     minor = item.found.minor
     cash = {abs(other.found.minor) for other in labeled if other.kind == LabelKind.CASH}
     change = {abs(other.found.minor) for other in labeled if other.kind == LabelKind.CHANGE}
@@ -158,9 +151,7 @@ def _score(
         score += _PAID_LESS_CHANGE
     elif abs(minor) in cash:
         score += _PAID_EXACTLY
-    roundings = {
-        other.found.minor for other in labeled if other.kind == LabelKind.ROUNDING and other.found.minor
-    }
+    roundings = {other.found.minor for other in labeled if other.kind == LabelKind.ROUNDING and other.found.minor}
     if any(minor - by == other.found.minor for by in roundings for other in candidates):
         score += _ROUNDED
     return score
@@ -246,10 +237,7 @@ def _confidence(row: Row, found: FoundAmount) -> float:
 
 
 def apply_handwritten_tip(
-    rows: Sequence[Row],
-    labeled: Sequence[LabeledAmount],
-    total: LabeledAmount | None,
-    tip: ReadAmount | None,
+    rows: Sequence[Row], labeled: Sequence[LabeledAmount], total: LabeledAmount | None, tip: ReadAmount | None
 ) -> tuple[ReadAmount | None, ReadAmount | None]:
     """Return total and tip after what is, or may be, on a tip line below the total.
 

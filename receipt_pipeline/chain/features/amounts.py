@@ -58,11 +58,7 @@ class PrintedAmounts:
 
     def minors(self, *kinds: LabelKind) -> list[int]:
         """Return the amounts under these labels outside of tax tables, in reading order."""
-        return [
-            entry.minor
-            for entry in self.entries
-            if entry.kind in kinds and entry.exact and not entry.in_summary
-        ]
+        return [entry.minor for entry in self.entries if entry.kind in kinds and entry.exact and not entry.in_summary]
 
     @property
     def pool(self) -> list[int]:
@@ -91,9 +87,7 @@ class PrintedAmounts:
 
     def names(self, kind: LabelKind) -> bool:
         """Report whether any row or amount is labeled so, with an amount next to it or not."""
-        return any(entry.kind == kind for entry in self.entries) or any(
-            kind_of_label(row) == kind for row in self.rows
-        )
+        return any(entry.kind == kind for entry in self.entries) or any(kind_of_label(row) == kind for row in self.rows)
 
 
 def collect_amounts(page_text: PageText, fields: ReceiptFields) -> PrintedAmounts:
@@ -108,9 +102,7 @@ def collect_amounts(page_text: PageText, fields: ReceiptFields) -> PrintedAmount
     # The risk model was fitted to amounts that are found this way.
     labeled = label_amounts(rows, context, normalized=normalized_digits, opens_summary=names_tax_column)
     entries = [_entry(item, rows[item.row]) for item in labeled]
-    amounts = PrintedAmounts(
-        _without_lenders(entries), tuple(fold_label(text, keep_marks=True) for text in texts)
-    )
+    amounts = PrintedAmounts(_without_lenders(entries), tuple(fold_label(text, keep_marks=True) for text in texts))
     return _with_columns_joined(amounts)
 
 
@@ -154,8 +146,7 @@ def _with_columns_joined(amounts: PrintedAmounts) -> PrintedAmounts:
         if len(labels) == len(places) > 1:
             joined.update(zip(places, labels, strict=True))
     relabelled = (
-        replace(entry, kind=joined[at], in_summary=False) if at in joined else entry
-        for at, entry in enumerate(entries)
+        replace(entry, kind=joined[at], in_summary=False) if at in joined else entry for at, entry in enumerate(entries)
     )
     return PrintedAmounts(tuple(relabelled), amounts.rows)
 

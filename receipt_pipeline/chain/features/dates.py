@@ -238,9 +238,7 @@ def _minutes(texts: Sequence[str]) -> Iterator[int]:
             continue
         for hour, minute, half in CLOCK.findall(text):
             if int(hour) < 24:
-                shift = (
-                    12 if half == "P" and int(hour) < 12 else -12 if half == "A" and int(hour) == 12 else 0
-                )
+                shift = 12 if half == "P" and int(hour) < 12 else -12 if half == "A" and int(hour) == 12 else 0
                 yield (int(hour) + shift) * 60 + int(minute)
 
 

@@ -107,18 +107,13 @@ class _Reached:
         slack = int(self.amounts >= LONG_LIST)
         return bool(sum_minor) and (
             any(sum_minor + off in self.printed for off in range(-slack, slack + 1))
-            or any(
-                sum_minor + off in self.adjusted
-                for off in range(-ROUNDING_SLACK_MINOR, ROUNDING_SLACK_MINOR + 1)
-            )
+            or any(sum_minor + off in self.adjusted for off in range(-ROUNDING_SLACK_MINOR, ROUNDING_SLACK_MINOR + 1))
         )
 
 
 def _with_adjustments(amounts: PrintedAmounts, targets: set[int]) -> Iterator[int]:
     """Yield the sums that lead to a target with tax, rounding, discount and service added or taken off."""
-    added = signed_sums(
-        {*amounts.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)}
-    )
+    added = signed_sums({*amounts.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)})
     yield from (target - more for more, target in product(added, targets))
 
 
@@ -274,11 +269,7 @@ def makes(pieces: PrintedNumber, price: PrintedNumber, amount: PrintedNumber) ->
 def near(amount: PrintedNumber, numbers: Sequence[PrintedNumber]) -> list[PrintedNumber]:
     """Return the other numbers that may belong to the good of an amount; of very many the nearest."""
     found = [one for one in numbers if one is not amount and abs(one.row - amount.row) <= NEAR_ROWS]
-    return (
-        found
-        if len(found) <= NEAR_MAX
-        else sorted(found, key=lambda one: abs(one.row - amount.row))[:NEAR_MAX]
-    )
+    return found if len(found) <= NEAR_MAX else sorted(found, key=lambda one: abs(one.row - amount.row))[:NEAR_MAX]
 
 
 def _apart(amount: PrintedNumber, price: PrintedNumber, pieces: PrintedNumber) -> int:
@@ -293,9 +284,7 @@ def _mark_unsold(roles: Roles, numbers: Sequence[PrintedNumber], rows: Sequence[
     for at, price in enumerate(roles.amounts):
         after = roles.amounts[at + 1].row if at + 1 < len(roles.amounts) else price.row + NEAR_ROWS
         zeros = [
-            one
-            for one in numbers
-            if one.value_e4 == 0 and price.row < one.row < min(after, price.row + NEAR_ROWS)
+            one for one in numbers if one.value_e4 == 0 and price.row < one.row < min(after, price.row + NEAR_ROWS)
         ]
         if price.wordless and zeros and zeros[-1].decimals == 2 and any(one.decimals == 0 for one in zeros):
             roles.prices.add(at)

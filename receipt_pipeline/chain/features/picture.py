@@ -53,9 +53,7 @@ def _copies_on(page: Page, page_text: PageText) -> int:
     lines = [
         line
         for line in page_text.lines
-        if line.page == page.index
-        and FIGURE.search(line.text)
-        and line.box[3] - line.box[1] >= LINE_HEIGHT_PX_MIN
+        if line.page == page.index and FIGURE.search(line.text) and line.box[3] - line.box[1] >= LINE_HEIGHT_PX_MIN
     ]
     if not lines:
         return 0
@@ -107,9 +105,7 @@ def _copies_of_size(gray: Gray, glyphs: Sequence[Glyph]) -> list[tuple[Glyph, Gl
     return [
         (glyphs[one], glyphs[other])
         for one, other in combinations(range(len(glyphs)), 2)
-        if close[one, other]
-        and glyphs[one].line != glyphs[other].line
-        and not glyphs[one].overlaps(glyphs[other])
+        if close[one, other] and glyphs[one].line != glyphs[other].line and not glyphs[one].overlaps(glyphs[other])
     ]
 
 

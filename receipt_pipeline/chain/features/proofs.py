@@ -96,9 +96,7 @@ def goods_reach_total(amounts: PrintedAmounts, totals: Sequence[int]) -> Proof:
     more = {0, *(abs(minor) for minor in exact if abs(minor) * TAX_SHARE_MAX < max(totals))}
     wanted = {
         total + sign * extra + off
-        for total, extra, sign, off in product(
-            totals, more, (1, -1), range(-CASH_STEP_MINOR, CASH_STEP_MINOR + 1)
-        )
+        for total, extra, sign, off in product(totals, more, (1, -1), range(-CASH_STEP_MINOR, CASH_STEP_MINOR + 1))
     }
     reached = {0}
     for minor in goods:
@@ -256,17 +254,13 @@ def _is_explained(minor: int, others: frozenset[int] | set[int], rates: frozense
     if minor < EXPLAINED_MINOR_MIN or minor == GST_PERCENT * 100:
         return True
     near = (minor - 1, minor, minor + 1) if minor > ROUNDED_MINOR_MIN else (minor,)
-    return any(
-        _of_two(near, other, others) or any(_at_rate(minor, other, rate) for rate in rates)
-        for other in others
-    )
+    return any(_of_two(near, other, others) or any(_at_rate(minor, other, rate) for rate in rates) for other in others)
 
 
 def _of_two(near: Sequence[int], other: int, others: frozenset[int] | set[int]) -> bool:
     """Report whether an amount, within its rounding, is the sum or difference of this and a further one."""
     return any(
-        (abs(minor - other) in others and abs(minor - other) != other) or minor + other in others
-        for minor in near
+        (abs(minor - other) in others and abs(minor - other) != other) or minor + other in others for minor in near
     )
 
 

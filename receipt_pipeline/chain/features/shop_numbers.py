@@ -40,9 +40,7 @@ class ShopEvidence:
 
 def read_shop_numbers(texts: Sequence[str]) -> ShopEvidence:
     """Check the numbers of one receipt; texts in capitals, as printed."""
-    states = {
-        state for text in texts for name, state in STATE_NAMES.items() if re.search(rf"\b{name}\b", text)
-    }
+    states = {state for text in texts for name, state in STATE_NAMES.items() if re.search(rf"\b{name}\b", text)}
     return ShopEvidence(
         register_invalid=any(_is_register_invalid(text) for text in texts),
         postcode_invalid=_is_postcode_invalid(texts, states),

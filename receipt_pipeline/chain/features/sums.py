@@ -123,9 +123,7 @@ def check_change(amounts: PrintedAmounts, totals: list[int]) -> Check:
 def check_subtotal(amounts: PrintedAmounts, totals: list[int]) -> Check:
     """Check that a subtotal, with tax and what else is added or taken off, makes a total."""
     parts = amounts.minors(LabelKind.SUBTOTAL)
-    added = signed_sums(
-        {*amounts.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)}
-    )
+    added = signed_sums({*amounts.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)})
     # A second part of the sale, such as its untaxed goods, may be among the sums.
     others = {0, *(minor for minor in amounts.tail if minor > 0)}
     gaps = [
@@ -149,9 +147,7 @@ def check_items(amounts: PrintedAmounts, totals: list[int]) -> Check:
     targets = {*totals, *amounts.minors(LabelKind.SUBTOTAL)}
     if not values or not targets:
         return _unchecked("items")
-    added = signed_sums(
-        {*amounts.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)}
-    )
+    added = signed_sums({*amounts.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)})
     gaps = [
         abs(total + extra - target)
         for total, extra, target in product(_plausible_sums(values, last_of_row), added, targets)
@@ -177,14 +173,10 @@ def goods_unreachable(amounts: PrintedAmounts, totals: list[int]) -> bool:
     targets = {*totals, *amounts.minors(LabelKind.SUBTOTAL)}
     if not (goods and targets) or max(map(abs, targets)) > REACH_MINOR_MAX:
         return False
-    added = signed_sums(
-        {*amounts.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)}
-    )
+    added = signed_sums({*amounts.minors(LabelKind.TAX, LabelKind.ROUNDING, LabelKind.DISCOUNT, LabelKind.SERVICE)})
     wanted = {
         target - more + off
-        for target, more, off in product(
-            targets, added, range(-ROUNDING_SLACK_MINOR, ROUNDING_SLACK_MINOR + 1)
-        )
+        for target, more, off in product(targets, added, range(-ROUNDING_SLACK_MINOR, ROUNDING_SLACK_MINOR + 1))
     }
     reached = {0}
     for minor in goods:
@@ -204,9 +196,7 @@ def _unlabelled_subtotal_holds(values: list[int], totals: list[int], roundings: 
         ways = (before, before[1::2], _without_repeats(before))
         if subtotal > 0 and any(way and sum(way) == subtotal for way in ways):
             after = [0, *signed_sums({*values[cut + 1 : cut + ADJUSTMENTS_MAX], *roundings})]
-            if any(
-                abs(subtotal + more - total) <= ROUNDING_SLACK_MINOR for more, total in product(after, totals)
-            ):
+            if any(abs(subtotal + more - total) <= ROUNDING_SLACK_MINOR for more, total in product(after, totals)):
                 return True
     return False
 

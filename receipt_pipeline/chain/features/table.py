@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from receipt_pipeline.chain.extract.currency import hinted_countries
 from receipt_pipeline.chain.features.amounts import PrintedAmounts, collect_amounts
 from receipt_pipeline.chain.features.customs import CustomEvidence, read_customs
-from receipt_pipeline.chain.features.dates import (
-    ClockEvidence,
-    DateEvidence,
-    is_sold_at_night,
-    read_clock,
-    read_dates,
-)
+from receipt_pipeline.chain.features.dates import ClockEvidence, DateEvidence, is_sold_at_night, read_clock, read_dates
 from receipt_pipeline.chain.features.goods import Goods, read_goods
 from receipt_pipeline.chain.features.picture import has_copied_figures
 from receipt_pipeline.chain.features.proofs import (
@@ -27,11 +21,7 @@ from receipt_pipeline.chain.features.proofs import (
     tax_at_rate,
     unexplained_after_goods,
 )
-from receipt_pipeline.chain.features.shop_numbers import (
-    ShopEvidence,
-    is_tax_number_invalid,
-    read_shop_numbers,
-)
+from receipt_pipeline.chain.features.shop_numbers import ShopEvidence, is_tax_number_invalid, read_shop_numbers
 from receipt_pipeline.chain.features.sums import (
     Check,
     Products,

@@ -26,15 +26,7 @@ from receipt_pipeline.core.errors import StageFailed
 from receipt_pipeline.core.reasons import ENGINE_OCR_UNAVAILABLE
 
 CONFIDENCE_DIGITS = 4
-LIBRARIES = (
-    "rapidocr",
-    "onnxruntime",
-    "opencv-python-headless",
-    "numpy",
-    "pillow",
-    "pypdfium2",
-    "pillow-heif",
-)
+LIBRARIES = ("rapidocr", "onnxruntime", "opencv-python-headless", "numpy", "pillow", "pypdfium2", "pillow-heif")
 DETECTOR_STEP_PX = 32
 USUAL_LENGTH_RATIO = 3.0
 # The height that the recognition model takes its lines in.
@@ -181,13 +173,10 @@ class RapidOcrEngine:
         sure, other_min = self.settings.letter_sure, self.settings.other_letter_min
         lines = self._run(
             lambda reader: [
-                letters_of(*_probabilities(reader.text_rec, crop), sure=sure, other_min=other_min)
-                for crop in crops
+                letters_of(*_probabilities(reader.text_rec, crop), sure=sure, other_min=other_min) for crop in crops
             ]
         )
-        return tuple(weighed_text(letters) for letters in lines), tuple(
-            mean_probability(letters) for letters in lines
-        )
+        return tuple(weighed_text(letters) for letters in lines), tuple(mean_probability(letters) for letters in lines)
 
     def _turned_votes(self, crops: list[NDArray[np.uint8]]) -> int:
         """Return how many of the crops the classifier takes for upside down."""
@@ -215,9 +204,7 @@ class RapidOcrEngine:
             raise StageFailed(ENGINE_OCR_UNAVAILABLE, error=type(error).__name__) from error
 
 
-def read_scan(
-    scan: DecodedScan, engine: OcrEngine, *, on_page: Callable[[], None] = lambda: None
-) -> PageText:
+def read_scan(scan: DecodedScan, engine: OcrEngine, *, on_page: Callable[[], None] = lambda: None) -> PageText:
     """Read all pages in order; `on_page` is called after each, as the sign of progress.
 
     The reading's page sizes and boxes are those of the pages as read, upright.

@@ -101,10 +101,7 @@ def _others(
 
 
 def _unread(
-    columns: NDArray[np.float32],
-    chances: NDArray[np.float32],
-    neighbors: set[int],
-    characters: Sequence[str],
+    columns: NDArray[np.float32], chances: NDArray[np.float32], neighbors: set[int], characters: Sequence[str]
 ) -> Iterator[Letter]:
     """Yield a place for what a stretch of blanks may hide: one letter, or one space, or nothing."""
     doubtful = np.flatnonzero(chances < BLANK_SURE)
@@ -162,9 +159,7 @@ def _tried(word: Sequence[Letter], changed: dict[int, tuple[str, float]]) -> tup
     chance = 1.0
     for place, (_text, probability) in changed.items():
         chance *= probability / max(word[place].probability, 1e-6)
-    return "".join(
-        changed[place][0] if place in changed else letter.text for place, letter in enumerate(word)
-    ), chance
+    return "".join(changed[place][0] if place in changed else letter.text for place, letter in enumerate(word)), chance
 
 
 def _improves(text: str, as_read: str, choice: Sequence[tuple[str, float]]) -> bool:

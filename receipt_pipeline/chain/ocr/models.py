@@ -22,11 +22,7 @@ OCR_MODELS: Mapping[str, str] = MappingProxyType(
     }
 )
 WHEEL_FILES: Mapping[str, str] = MappingProxyType(
-    {
-        "det": "PP-OCRv6_det_small.onnx",
-        "rec": "PP-OCRv6_rec_small.onnx",
-        "cls": "ch_ppocr_mobile_v2.0_cls_mobile.onnx",
-    }
+    {"det": "PP-OCRv6_det_small.onnx", "rec": "PP-OCRv6_rec_small.onnx", "cls": "ch_ppocr_mobile_v2.0_cls_mobile.onnx"}
 )
 
 
@@ -71,12 +67,8 @@ def _read_verified(path: Path, role: str) -> bytes:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise IdentityMismatch(
-            IDENTITY_MISSING, artefact=f"ocr model {role}", digest=OCR_MODELS[role]
-        ) from error
+        raise IdentityMismatch(IDENTITY_MISSING, artefact=f"ocr model {role}", digest=OCR_MODELS[role]) from error
     found = hashlib.sha256(data).hexdigest()
     if found != OCR_MODELS[role]:
-        raise IdentityMismatch(
-            IDENTITY_MISMATCH, artefact=f"ocr model {role}", digest=OCR_MODELS[role], found=found
-        )
+        raise IdentityMismatch(IDENTITY_MISMATCH, artefact=f"ocr model {role}", digest=OCR_MODELS[role], found=found)
     return data

@@ -41,14 +41,9 @@ CANCELED_BY_CALLER = declare(
     "The job was canceled on request.",
     "If you still need it, submit it again under a new key.",
 )
-SUPERSEDED_BY_JOB = declare(
-    "JOB.SUPERSEDED.v1", Remedy.NONE, "Another job replaces this one.", "Follow the other job."
-)
+SUPERSEDED_BY_JOB = declare("JOB.SUPERSEDED.v1", Remedy.NONE, "Another job replaces this one.", "Follow the other job.")
 ATTEMPTS_EXHAUSTED = declare(
-    "ATTEMPTS.EXHAUSTED.v1",
-    Remedy.REVIEW,
-    "All attempts failed.",
-    "Read the investigation, then `receipts retry JOB`.",
+    "ATTEMPTS.EXHAUSTED.v1", Remedy.REVIEW, "All attempts failed.", "Read the investigation, then `receipts retry JOB`."
 )
 PROCESSING_TIMEOUT = declare(
     "PROCESSING.TIMEOUT.v1",
@@ -265,24 +260,15 @@ REPORT_SEVERAL_TENANTS = declare(
     "Repeat without --published for the report of your tenant alone.",
 )
 REPORT_SQL = declare(
-    "REPORT.SQL.v1",
-    Remedy.FIX_INPUT,
-    "DuckDB refused the query.",
-    "Correct the query. The report is read-only.",
+    "REPORT.SQL.v1", Remedy.FIX_INPUT, "DuckDB refused the query.", "Correct the query. The report is read-only."
 )
 
 # Access, settings and infrastructure.
 NOT_FOUND = declare(
-    "NOT_FOUND.v1",
-    Remedy.FIX_INPUT,
-    "Not found, or not visible to this tenant.",
-    "Check the id and the tenant.",
+    "NOT_FOUND.v1", Remedy.FIX_INPUT, "Not found, or not visible to this tenant.", "Check the id and the tenant."
 )
 NOT_PERMITTED = declare(
-    "NOT_PERMITTED.v1",
-    Remedy.FIX_INPUT,
-    "Your role does not allow this.",
-    "Ask a caller with the named role.",
+    "NOT_PERMITTED.v1", Remedy.FIX_INPUT, "Your role does not allow this.", "Ask a caller with the named role."
 )
 SETTING_INVALID = declare(
     "SETTING.INVALID.v1", Remedy.FIX_INPUT, "A setting is invalid.", "Correct the named variable."
@@ -330,8 +316,5 @@ SERVER_SILENT = declare(
     "Read the logs in the dagster folder of the data directory and start again.",
 )
 DRILL_FAILED_HERE = declare(
-    "DRILL.FAILED_HERE.v1",
-    Remedy.RETRY,
-    "A drill made this point fail.",
-    "Nothing to do. It is part of the drill.",
+    "DRILL.FAILED_HERE.v1", Remedy.RETRY, "A drill made this point fail.", "Nothing to do. It is part of the drill."
 )

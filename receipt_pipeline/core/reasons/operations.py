@@ -33,10 +33,7 @@ ALERT_UNKNOWN = declare(
     "ALERT.UNKNOWN.v1", Remedy.FIX_INPUT, "There is no alert of this kind.", "Name one of the listed kinds."
 )
 CHANNEL_UNKNOWN = declare(
-    "CHANNEL.UNKNOWN.v1",
-    Remedy.FIX_INPUT,
-    "There is no channel with this name.",
-    "Name one of the listed channels.",
+    "CHANNEL.UNKNOWN.v1", Remedy.FIX_INPUT, "There is no channel with this name.", "Name one of the listed channels."
 )
 
 
@@ -65,10 +62,7 @@ IMPORT_CONFLICT = declare(
     "Compare the named fields with the legacy system, then correct the export or the investigation.",
 )
 IMPORT_UNREADABLE = declare(
-    "IMPORT.UNREADABLE.v1",
-    Remedy.FIX_INPUT,
-    "The file of legacy jobs cannot be read.",
-    "Name a readable CSV file.",
+    "IMPORT.UNREADABLE.v1", Remedy.FIX_INPUT, "The file of legacy jobs cannot be read.", "Name a readable CSV file."
 )
 ROLLOUT_SHADOW = declare(
     "ROLLOUT.SHADOW.v1",

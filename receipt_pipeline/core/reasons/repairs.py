@@ -91,10 +91,7 @@ REPORT_NONE = declare(
 
 # Authority.
 AUTHORITY_EXPIRED = declare(
-    "AUTHORITY.EXPIRED.v1",
-    Remedy.FIX_INPUT,
-    "The caller's grant has expired.",
-    "Renew it with `receipts grants give`.",
+    "AUTHORITY.EXPIRED.v1", Remedy.FIX_INPUT, "The caller's grant has expired.", "Renew it with `receipts grants give`."
 )
 AUTHORITY_REVOKED = declare(
     "AUTHORITY.REVOKED.v1",

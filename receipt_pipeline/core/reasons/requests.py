@@ -36,10 +36,7 @@ CONTRACT_UNKNOWN = declare(
     "Use receipt-job/v1 or receipt-batch/v1.",
 )
 FIELD_MISSING = declare(
-    "FIELD.MISSING.v1",
-    Remedy.FIX_INPUT,
-    "A required field is missing.",
-    "Add the named field and submit again.",
+    "FIELD.MISSING.v1", Remedy.FIX_INPUT, "A required field is missing.", "Add the named field and submit again."
 )
 FIELD_UNKNOWN = declare(
     "FIELD.UNKNOWN.v1",
@@ -53,14 +50,9 @@ FIELD_INVALID = declare(
     "A field has a wrong type, form or range.",
     "Correct the named field and submit again.",
 )
-ITEMS_EMPTY = declare(
-    "ITEMS.EMPTY.v1", Remedy.FIX_INPUT, "The request names no item.", "List at least one scan."
-)
+ITEMS_EMPTY = declare("ITEMS.EMPTY.v1", Remedy.FIX_INPUT, "The request names no item.", "List at least one scan.")
 ITEM_DUPLICATE = declare(
-    "ITEM.DUPLICATE_ID.v1",
-    Remedy.FIX_INPUT,
-    "Two items of one job have the same id.",
-    "Give each item a different id.",
+    "ITEM.DUPLICATE_ID.v1", Remedy.FIX_INPUT, "Two items of one job have the same id.", "Give each item a different id."
 )
 KEY_CONFLICT = declare(
     "KEY.CONFLICT.v1",
@@ -119,10 +111,7 @@ SCAN_MISSING = declare(
     "Put the scan next to the manifest and submit again.",
 )
 SCAN_UNREADABLE = declare(
-    "SCAN.UNREADABLE.v1",
-    Remedy.FIX_INPUT,
-    "A named scan cannot be read.",
-    "Check its permissions and submit again.",
+    "SCAN.UNREADABLE.v1", Remedy.FIX_INPUT, "A named scan cannot be read.", "Check its permissions and submit again."
 )
 SCAN_CHANGING = declare(
     "SCAN.CHANGING.v1",

@@ -6,10 +6,7 @@ from receipt_pipeline.core.reasons.registry import Remedy, declare
 
 # Scans in processing.
 INPUT_GONE = declare(
-    "INPUT.GONE.v1",
-    Remedy.FIX_INPUT,
-    "The stored scan no longer exists.",
-    "Submit the scan again under a new key.",
+    "INPUT.GONE.v1", Remedy.FIX_INPUT, "The stored scan no longer exists.", "Submit the scan again under a new key."
 )
 INPUT_CHANGED = declare(
     "INPUT.CHANGED.v1",
@@ -69,16 +66,10 @@ TOTAL_AMBIGUOUS = declare(
 )
 DATE_UNREAD = declare("FIELD.DATE_UNREAD.v1", Remedy.REVIEW, "No date could be read.", "Look at the scan.")
 DATE_AMBIGUOUS = declare(
-    "FIELD.DATE_AMBIGUOUS.v1",
-    Remedy.REVIEW,
-    "The date can be read as day first or month first.",
-    "Look at the scan.",
+    "FIELD.DATE_AMBIGUOUS.v1", Remedy.REVIEW, "The date can be read as day first or month first.", "Look at the scan."
 )
 CURRENCY_UNKNOWN = declare(
-    "FIELD.CURRENCY_UNKNOWN.v1",
-    Remedy.REVIEW,
-    "The currency of the total is not stated.",
-    "Look at the scan.",
+    "FIELD.CURRENCY_UNKNOWN.v1", Remedy.REVIEW, "The currency of the total is not stated.", "Look at the scan."
 )
 AMOUNT_REFUND = declare(
     "AMOUNT.REFUND.v1",

@@ -226,9 +226,7 @@ class DroppedFiles:
             self.moved.append(row["submission_id"])
         return delivered.state
 
-    def _wait(
-        self, file: DroppedFile, row: dict[str, Any], why: str, facts: dict[str, Any] | None
-    ) -> SubmissionState:
+    def _wait(self, file: DroppedFile, row: dict[str, Any], why: str, facts: dict[str, Any] | None) -> SubmissionState:
         self.waiting[file.place] = why
         if facts is not None and facts != row["facts"]:
             with self._intake.ledger.transaction() as tx:

@@ -170,6 +170,4 @@ REFUSAL_SUFFIX = ".refusal.json"
 def is_temporary(name: str) -> bool:
     """Return whether uploads, editors or desktops create files with this name."""
     folded = name.lower()
-    return (
-        folded.startswith(TEMPORARY_PREFIXES) or folded.endswith(TEMPORARY_SUFFIXES) or folded in SIDE_FILES
-    )
+    return folded.startswith(TEMPORARY_PREFIXES) or folded.endswith(TEMPORARY_SUFFIXES) or folded in SIDE_FILES

@@ -113,9 +113,7 @@ def move_delivery(intake: IntakeContext, file: DroppedFile, delivered: Delivered
     return target is not None
 
 
-def move_scans(
-    intake: IntakeContext, file: DroppedFile, parsed: JobRequest | Batch, delivered: Delivered
-) -> None:
+def move_scans(intake: IntakeContext, file: DroppedFile, parsed: JobRequest | Batch, delivered: Delivered) -> None:
     """Move the scans of accepted and joined rows; those of refused rows stay for a corrected manifest.
 
     Only the accepted bytes are moved: the file may have been replaced by another manifest's scan.

@@ -18,13 +18,7 @@ from receipt_pipeline.core.errors import InputRefused, cause_of
 from receipt_pipeline.core.reasons import INBOX_MISPLACED
 from receipt_pipeline.intake.context import IntakeContext
 from receipt_pipeline.intake.inbox.file import DroppedFiles
-from receipt_pipeline.intake.inbox.listing import (
-    REFUSAL_SUFFIX,
-    DroppedFile,
-    FileKind,
-    InboxListing,
-    list_inbox,
-)
+from receipt_pipeline.intake.inbox.listing import REFUSAL_SUFFIX, DroppedFile, FileKind, InboxListing, list_inbox
 from receipt_pipeline.intake.inbox.moves import write_document
 from receipt_pipeline.intake.scans import PassEnded
 from receipt_pipeline.ledger.submissions import (
@@ -151,9 +145,7 @@ def _forget_gone(intake: IntakeContext, listing: InboxListing, known: dict[str, 
         leave_place(tx, [row["submission_id"] for row in gone])
 
 
-def _refuse_misplaced(
-    intake: IntakeContext, files: list[DroppedFile], known: Mapping[str, dict[str, Any]]
-) -> int:
+def _refuse_misplaced(intake: IntakeContext, files: list[DroppedFile], known: Mapping[str, dict[str, Any]]) -> int:
     """Write a refusal next to every file in a place that is not read; it is recorded once."""
     for file in files:
         refusal = InputRefused(INBOX_MISPLACED, file=file.name)
@@ -166,18 +158,14 @@ def _refuse_misplaced(
     return len(files)
 
 
-def _record_ignored(
-    intake: IntakeContext, files: list[DroppedFile], known: Mapping[str, dict[str, Any]]
-) -> None:
+def _record_ignored(intake: IntakeContext, files: list[DroppedFile], known: Mapping[str, dict[str, Any]]) -> None:
     """Record ignored names, once each."""
     for file in files:
         if file.place not in known:
             _record(intake, file, SubmissionState.IGNORED, None)
 
 
-def _record(
-    intake: IntakeContext, file: DroppedFile, state: SubmissionState, refusal: InputRefused | None
-) -> None:
+def _record(intake: IntakeContext, file: DroppedFile, state: SubmissionState, refusal: InputRefused | None) -> None:
     with intake.ledger.transaction() as tx:
         submission_id = open_submission(
             tx,

@@ -27,9 +27,7 @@ class AlertFinding:
 
 def open_alerts(tx: LedgerTransaction) -> list[dict[str, Any]]:
     """Return the active alerts, oldest first."""
-    return tx.rows(
-        select(alerts).where(alerts.c.resolved_at.is_(None)).order_by(alerts.c.raised_at, alerts.c.alert_id)
-    )
+    return tx.rows(select(alerts).where(alerts.c.resolved_at.is_(None)).order_by(alerts.c.raised_at, alerts.c.alert_id))
 
 
 def list_alerts(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]:
@@ -74,22 +72,16 @@ def raise_alert(tx: LedgerTransaction, line: AlertFinding) -> str:
 def resolve_alert(tx: LedgerTransaction, row: dict[str, Any]) -> str:
     """Record that an alert is no longer active; returns its id."""
     tx.execute(update(alerts).where(alerts.c.alert_id == row["alert_id"]).values(resolved_at=tx.now()))
-    append_event(
-        tx, EventKind.ALERT_RESOLVED, alert_id=row["alert_id"], alert=row["kind"], subject=row["subject"]
-    )
+    append_event(tx, EventKind.ALERT_RESOLVED, alert_id=row["alert_id"], alert=row["kind"], subject=row["subject"])
     return str(row["alert_id"])
 
 
 def link_alerts(tx: LedgerTransaction, kind: AlertKind, *, channel: str, linked_by: str) -> bool:
     """Send alerts of a kind over a channel from now on; returns whether that is new."""
-    known = tx.scalar(
-        select(sa.func.count()).where(alert_links.c.kind == kind.value, alert_links.c.channel == channel)
-    )
+    known = tx.scalar(select(sa.func.count()).where(alert_links.c.kind == kind.value, alert_links.c.channel == channel))
     if known:
         return False
-    tx.execute(
-        insert(alert_links).values(kind=kind.value, channel=channel, linked_by=linked_by, linked_at=tx.now())
-    )
+    tx.execute(insert(alert_links).values(kind=kind.value, channel=channel, linked_by=linked_by, linked_at=tx.now()))
     append_event(tx, EventKind.ALERT_LINKED, alert=kind.value, channel=channel, by=linked_by)
     return True
 
@@ -118,13 +110,7 @@ def undelivered_alerts(tx: LedgerTransaction, *, sends_max: int, limit: int) -> 
 
 
 def record_alert_delivery(
-    tx: LedgerTransaction,
-    alert_id: str,
-    *,
-    channel: str,
-    outcome: str,
-    reference: str = "",
-    reason_code: str = "",
+    tx: LedgerTransaction, alert_id: str, *, channel: str, outcome: str, reference: str = "", reason_code: str = ""
 ) -> None:
     """Record one send; a repeat counts up in the same row."""
     values = {"outcome": outcome, "reference": reference, "reason_code": reason_code, "sent_at": tx.now()}

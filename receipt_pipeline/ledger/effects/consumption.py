@@ -151,14 +151,10 @@ def close_review_task(tx: LedgerTransaction, *, decision_id: str, tenant: str, a
         .values(state=TASK_DONE, closed_at=tx.now())
     )
     row = tx.row(
-        select(review_tasks)
-        .where(review_tasks.c.decision_id == decision_id)
-        .where(review_tasks.c.tenant == tenant)
+        select(review_tasks).where(review_tasks.c.decision_id == decision_id).where(review_tasks.c.tenant == tenant)
     )
     if row is None:
         raise NotFound(NOT_FOUND, decision_id=decision_id)
     if written.rowcount == 0:
         raise NotAllowed(TASK_DONE_ALREADY, decision_id=decision_id, state=row["state"])
-    append_event(
-        tx, EventKind.EFFECT_CHANGED, job_id=row["job_id"], task=decision_id, state=TASK_DONE, by=actor
-    )
+    append_event(tx, EventKind.EFFECT_CHANGED, job_id=row["job_id"], task=decision_id, state=TASK_DONE, by=actor)

@@ -96,9 +96,7 @@ _RECORD_CHECK = sa.text(
     " found_size_bytes = excluded.found_size_bytes, pins_stated = excluded.pins_stated,"
     " latest_seq = excluded.latest_seq"
 ).bindparams(sa.bindparam("checked_at", type_=UtcMicros()))
-_RECORD_FIRST_CHECK = sa.text(f"{_NEW_CHECK} NOTHING").bindparams(
-    sa.bindparam("checked_at", type_=UtcMicros())
-)
+_RECORD_FIRST_CHECK = sa.text(f"{_NEW_CHECK} NOTHING").bindparams(sa.bindparam("checked_at", type_=UtcMicros()))
 
 
 def record_object_check(tx: LedgerTransaction, found: ObjectObservation) -> bool:
@@ -206,19 +204,13 @@ _HOLD = sa.text(
     " VALUES (:object_key, :holder, :hold_kind, :held_at)"
     " ON CONFLICT (object_key, holder) DO UPDATE SET held_at = excluded.held_at"
 ).bindparams(sa.bindparam("held_at", type_=UtcMicros()))
-_UNMARK = (
-    delete(object_refs).where(object_refs.c.object_key.in_(_KEYS)).where(object_refs.c.hold_kind == DOOMED)
-)
+_UNMARK = delete(object_refs).where(object_refs.c.object_key.in_(_KEYS)).where(object_refs.c.hold_kind == DOOMED)
 _REMOVE_SCAN_TOMBSTONES = (
-    delete(tombstones)
-    .where(tombstones.c.object_key.in_(_KEYS))
-    .where(tombstones.c.reason == SCAN_RETIRED.code)
+    delete(tombstones).where(tombstones.c.object_key.in_(_KEYS)).where(tombstones.c.reason == SCAN_RETIRED.code)
 )
 _RELEASE = delete(object_refs).where(object_refs.c.holder == sa.bindparam("of_holder"))
 _HELD = (
-    select(object_refs.c.object_key)
-    .where(object_refs.c.hold_kind != DOOMED)
-    .where(object_refs.c.object_key.in_(_KEYS))
+    select(object_refs.c.object_key).where(object_refs.c.hold_kind != DOOMED).where(object_refs.c.object_key.in_(_KEYS))
 )
 
 
@@ -232,8 +224,7 @@ def hold_objects(tx: LedgerTransaction, keys: Iterable[str], *, holder: str, hol
         tx.execute(_UNMARK, {"keys": batch})
         tx.execute(_REMOVE_SCAN_TOMBSTONES, {"keys": batch})
         tx.execute(
-            _HOLD,
-            [{"object_key": key, "holder": holder, "hold_kind": hold_kind, "held_at": now} for key in batch],
+            _HOLD, [{"object_key": key, "holder": holder, "hold_kind": hold_kind, "held_at": now} for key in batch]
         )
 
 
@@ -246,9 +237,7 @@ def release_stale_copies(tx: LedgerTransaction, *, before: dt.datetime) -> int:
     """Release holds of acceptances that ended without an answer; returns how many there were."""
     return int(
         tx.execute(
-            delete(object_refs)
-            .where(object_refs.c.hold_kind == COPYING)
-            .where(object_refs.c.held_at <= before)
+            delete(object_refs).where(object_refs.c.hold_kind == COPYING).where(object_refs.c.held_at <= before)
         ).rowcount
     )
 
@@ -307,9 +296,7 @@ def marked_scans(tx: LedgerTransaction, *, before: dt.datetime, limit: int) -> l
 def condemn_scan(tx: LedgerTransaction, key: str) -> bool:
     """Replace a scan's mark by its tombstone, before it is removed; False when the scan is needed again."""
     other = object_refs.alias("other")
-    is_held = exists(
-        select(other.c.holder).where(other.c.object_key == key).where(other.c.hold_kind != DOOMED)
-    )
+    is_held = exists(select(other.c.holder).where(other.c.object_key == key).where(other.c.hold_kind != DOOMED))
     mark = (object_refs.c.object_key == key) & (object_refs.c.hold_kind == DOOMED)
     if tx.scalar(_IS_PINNED, _named(key)):
         tx.execute(delete(object_refs).where(mark))
@@ -347,13 +334,7 @@ def add_tombstone(
     """Write the tombstone that explains why an object is gone, before it is deleted."""
     tx.execute(
         _ADD_TOMBSTONE,
-        {
-            "object_key": object_key,
-            "job_id": job_id,
-            "reason": reason,
-            "digest": digest,
-            "buried_at": tx.now(),
-        },
+        {"object_key": object_key, "job_id": job_id, "reason": reason, "digest": digest, "buried_at": tx.now()},
     )
 
 
@@ -368,9 +349,7 @@ def explained_keys(tx: LedgerTransaction, keys: Iterable[str]) -> set[str]:
     for batch in _batches(wanted):
         other = investigations.c.kind != InvestigationKind.ORPHAN_OBJECT
         named = sa.union(
-            select(jobs.c.result_key)
-            .where(jobs.c.result_key.in_(batch))
-            .where(jobs.c.state == JobState.SUCCEEDED),
+            select(jobs.c.result_key).where(jobs.c.result_key.in_(batch)).where(jobs.c.state == JobState.SUCCEEDED),
             select(effects.c.idempotency_key)
             .where(effects.c.idempotency_key.in_(batch))
             .where(effects.c.kind == EffectKind.RESULT_OBJECT),
@@ -425,12 +404,7 @@ def rejected_output_keys(tx: LedgerTransaction, job_ids: Collection[str]) -> dic
     if not job_ids:
         return {}
     rejected = (
-        select(
-            refused_writes.c.job_id,
-            refused_writes.c.ordinal,
-            refused_writes.c.lease_epoch,
-            refused_writes.c.digest,
-        )
+        select(refused_writes.c.job_id, refused_writes.c.ordinal, refused_writes.c.lease_epoch, refused_writes.c.digest)
         .where(refused_writes.c.job_id.in_(sorted(job_ids)))
         .where(refused_writes.c.ordinal.is_not(None))
         .where(refused_writes.c.digest.is_not(None))

@@ -13,12 +13,7 @@ from receipt_pipeline.core.effects import EFFECT_TRANSITIONS, EffectKind, Effect
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import NOTIFICATION_UNKNOWN, Reason
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.investigations import (
-    RESOLVED,
-    InvestigationKind,
-    InvestigationRequest,
-    open_investigation,
-)
+from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind, InvestigationRequest, open_investigation
 from receipt_pipeline.ledger.jobs.finalize import finish_job_if_done
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
 from receipt_pipeline.ledger.schema.effects import consumed, deliveries, effects, investigations, outbox
@@ -131,9 +126,7 @@ def postpone_lookup(tx: LedgerTransaction, message: OutboxMessage, *, limits: Li
     )
 
 
-def record_delivery(
-    tx: LedgerTransaction, message: OutboxMessage, result: DeliveryResult, *, limits: Limits
-) -> str:
+def record_delivery(tx: LedgerTransaction, message: OutboxMessage, result: DeliveryResult, *, limits: Limits) -> str:
     """Write one delivery attempt and what follows from it; returns its id.
 
     Anything but `delivered` is due again after a pause until the bound is spent; then the message
@@ -152,9 +145,7 @@ def record_delivery(
     return delivery_id
 
 
-def _insert_delivery(
-    tx: LedgerTransaction, message: OutboxMessage, result: DeliveryResult, *, send_no: int
-) -> str:
+def _insert_delivery(tx: LedgerTransaction, message: OutboxMessage, result: DeliveryResult, *, send_no: int) -> str:
     now = tx.now()
     delivery_id = new_id(tx, "dlv")
     late_effect = (
@@ -256,10 +247,7 @@ def apply_lookup(tx: LedgerTransaction, *, limit: int) -> list[str]:
     """
     decided = tx.rows(
         select(outbox.c.message_id, outbox.c.job_id)
-        .join(
-            investigations,
-            investigations.c.subject == outbox.c.job_id + literal(f":{EffectKind.NOTIFICATION}"),
-        )
+        .join(investigations, investigations.c.subject == outbox.c.job_id + literal(f":{EffectKind.NOTIFICATION}"))
         .where(outbox.c.state == UNKNOWN)
         .where(investigations.c.kind == InvestigationKind.UNKNOWN_EFFECT)
         .where(investigations.c.state == RESOLVED)
@@ -336,9 +324,6 @@ def stale_status_jobs(tx: LedgerTransaction, *, limit: int) -> list[str]:
 def mark_status_shown(tx: LedgerTransaction, job_id: str, *, seq: int) -> bool:
     """Record which event a status document shows; False when the job has a newer event."""
     tx.execute(
-        update(jobs)
-        .where(jobs.c.job_id == job_id)
-        .where(jobs.c.status_shown_seq < seq)
-        .values(status_shown_seq=seq)
+        update(jobs).where(jobs.c.job_id == job_id).where(jobs.c.status_shown_seq < seq).values(status_shown_seq=seq)
     )
     return bool(tx.scalar(select(jobs.c.latest_seq).where(jobs.c.job_id == job_id)) == seq)

@@ -17,13 +17,7 @@ from receipt_pipeline.ledger.investigations import OPEN as INVESTIGATION_OPEN
 from receipt_pipeline.ledger.jobs.quarantine import OPEN
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.rows import read_job
-from receipt_pipeline.ledger.schema.effects import (
-    effects,
-    investigations,
-    object_refs,
-    quarantine,
-    tombstones,
-)
+from receipt_pipeline.ledger.schema.effects import effects, investigations, object_refs, quarantine, tombstones
 from receipt_pipeline.ledger.schema.jobs import attempts, items, jobs, submission_rows, submissions
 from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
 
@@ -41,9 +35,7 @@ def _is_due(now: dt.datetime) -> ColumnElement[bool]:
     retained = sa.cast(jobs.c.result_retention_s, sa.BigInteger) * MICROS_PER_S
     ends = sa.type_coerce(jobs.c.terminal_at, sa.BigInteger) + retained
     return sa.and_(
-        jobs.c.terminal_at.is_not(None),
-        jobs.c.result_purged_at.is_(None),
-        ends <= (now - EPOCH) // MICROSECOND,
+        jobs.c.terminal_at.is_not(None), jobs.c.result_purged_at.is_(None), ends <= (now - EPOCH) // MICROSECOND
     )
 
 
@@ -61,9 +53,7 @@ def _is_held() -> ColumnElement[bool]:
             )
         ),
         exists(
-            select(quarantine.c.quarantine_id).where(
-                quarantine.c.job_id == jobs.c.job_id, quarantine.c.state == OPEN
-            )
+            select(quarantine.c.quarantine_id).where(quarantine.c.job_id == jobs.c.job_id, quarantine.c.state == OPEN)
         ),
         exists(select(effects.c.effect_id).where(effects.c.job_id == jobs.c.job_id, needed, unfinished)),
         exists(
@@ -82,9 +72,7 @@ def add_result_tombstones(tx: LedgerTransaction, *, job_id: str) -> list[str] | 
     A job that never stored anything has no keys and is purged all the same.
     """
     job = read_job(tx, job_id, lock=True)
-    is_due = tx.row(
-        select(jobs.c.job_id).where(jobs.c.job_id == job_id).where(_is_due(tx.now())).where(~_is_held())
-    )
+    is_due = tx.row(select(jobs.c.job_id).where(jobs.c.job_id == job_id).where(_is_due(tx.now())).where(~_is_held()))
     if job is None or is_due is None:
         return None
     uploads = tx.rows(
@@ -153,9 +141,7 @@ def due_diagnostics(tx: LedgerTransaction, *, retention_s: float, limit: int) ->
             investigations.c.job_id == jobs.c.job_id, investigations.c.state == INVESTIGATION_OPEN
         )
     )
-    names_owner = exists(
-        select(attempts.c.job_id).where(attempts.c.job_id == jobs.c.job_id, attempts.c.owner != "")
-    )
+    names_owner = exists(select(attempts.c.job_id).where(attempts.c.job_id == jobs.c.job_id, attempts.c.owner != ""))
     query = (
         select(jobs.c.job_id)
         .where(jobs.c.terminal_at.is_not(None))

@@ -15,11 +15,7 @@ from receipt_pipeline.core.items import ItemClass
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES, JobState
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.changes import LedgerReader
-from receipt_pipeline.ledger.invariants.records import (
-    moments_after_grace,
-    past_deadline_reason,
-    terminal_events,
-)
+from receipt_pipeline.ledger.invariants.records import moments_after_grace, past_deadline_reason, terminal_events
 from receipt_pipeline.ledger.journal import EventKind
 from receipt_pipeline.ledger.rows import is_terminal
 from receipt_pipeline.ledger.schema.jobs import events, items, jobs
@@ -141,9 +137,7 @@ def situations(as_of: dt.datetime, reason: ColumnElement[str], recorded: sa.From
         recorded: terminal events per job, as `terminal_events` gives them.
     """
     why = case(
-        (and_(is_terminal(), recorded.c.job_id.is_(None)), NO_TERMINAL_RECORD),
-        (is_terminal(), None),
-        else_=reason,
+        (and_(is_terminal(), recorded.c.job_id.is_(None)), NO_TERMINAL_RECORD), (is_terminal(), None), else_=reason
     )
     columns = (recorded.c.state_low, recorded.c.state_high, recorded.c.terminal_events)
     return (
@@ -202,9 +196,7 @@ class _Compared:
     doubted: frozenset[int]
 
 
-def counted_account_sets(
-    reader: LedgerReader, *, limits: Limits, cutoff: dt.datetime | None = None
-) -> AccountSets:
+def counted_account_sets(reader: LedgerReader, *, limits: Limits, cutoff: dt.datetime | None = None) -> AccountSets:
     """Return the sets as `account_sets` does, with closed and waiting jobs in order only counted.
 
     Closed jobs and terminal records are compared by state and by a hash of the job, in groups. Where
@@ -232,9 +224,7 @@ def counted_account_sets(
             else:
                 filled.add(row)
     if found.doubted:
-        filled.add_orphans(
-            reader.rows(unaccepted_records().where(_in_groups(events.c.job_id, found.doubted)))
-        )
+        filled.add_orphans(reader.rows(unaccepted_records().where(_in_groups(events.c.job_id, found.doubted))))
     return filled.as_of(as_of, unresolved_items=unresolved_items(reader, as_of), ordinary=ordinary)
 
 
@@ -250,8 +240,7 @@ def _compare(reader: LedgerReader, as_of: dt.datetime, reason: ColumnElement[str
             sums[0] += row["counted"]
             sums[1] += row["hashes"]
     recorded = {
-        (row["job_group"], row["state"]): [row["counted"], row["hashes"]]
-        for row in reader.rows(_summed_records())
+        (row["job_group"], row["state"]): [row["counted"], row["hashes"]] for row in reader.rows(_summed_records())
     }
     sides = closed.keys() | recorded.keys()
     return _Compared(counts, frozenset(side[0] for side in sides if closed.get(side) != recorded.get(side)))

@@ -33,9 +33,7 @@ def _long_in_phase(reader: LedgerReader, bounds: Bounds) -> Query:
         .correlate(jobs)
         .scalar_subquery()
     )
-    late = [
-        and_(jobs.c.phase == phase, entered < _ago(reader, seconds)) for phase, seconds in at.phase_s.items()
-    ]
+    late = [and_(jobs.c.phase == phase, entered < _ago(reader, seconds)) for phase, seconds in at.phase_s.items()]
     return (
         select(jobs.c.job_id, jobs.c.phase, entered.label("since"))
         .where(jobs.c.terminal_at.is_(None), or_(sa.false(), *late))
@@ -47,10 +45,7 @@ def _lease_expired(reader: LedgerReader, bounds: Bounds) -> Query:
     at = bounds.thresholds
     return (
         select(
-            jobs.c.job_id,
-            jobs.c.lease_owner.label("owner"),
-            jobs.c.lease_epoch,
-            jobs.c.lease_expires_at.label("since"),
+            jobs.c.job_id, jobs.c.lease_owner.label("owner"), jobs.c.lease_epoch, jobs.c.lease_expires_at.label("since")
         )
         .where(jobs.c.state == JobState.RUNNING, jobs.c.lease_owner.is_not(None))
         .where(jobs.c.lease_expires_at <= _ago(reader, at.lease_expired_s))
@@ -77,10 +72,7 @@ def _checkpoint_stale(reader: LedgerReader, bounds: Bounds) -> Query:
     last = case((jobs.c.checkpoint_at > opened, jobs.c.checkpoint_at), else_=opened)
     return (
         select(jobs.c.job_id, jobs.c.lease_owner.label("owner"), jobs.c.checkpoint, last.label("since"))
-        .join(
-            attempts,
-            and_(attempts.c.job_id == jobs.c.job_id, attempts.c.lease_epoch == jobs.c.lease_epoch),
-        )
+        .join(attempts, and_(attempts.c.job_id == jobs.c.job_id, attempts.c.lease_epoch == jobs.c.lease_epoch))
         .where(jobs.c.state == JobState.RUNNING, jobs.c.lease_expires_at > reader.now())
         .where(last < _ago(reader, at.checkpoint_stale_s))
         .order_by(jobs.c.job_id)
@@ -127,12 +119,7 @@ def _daemon_silent(reader: LedgerReader, bounds: Bounds) -> Query:
         literal("code_location").label("subject"),
         sa.type_coerce(oldest, jobs.c.submitted_at.type).label("oldest_open_job"),
         sa.type_coerce(heartbeat, workers.c.heartbeat_at.type).label("last_tick"),
-    ).where(
-        and_(
-            oldest.is_not(None),
-            or_(heartbeat < limit, and_(heartbeat.is_(None), oldest < limit)),
-        )
-    )
+    ).where(and_(oldest.is_not(None), or_(heartbeat < limit, and_(heartbeat.is_(None), oldest < limit))))
 
 
 def _active_alerts(reader: LedgerReader, bounds: Bounds) -> Query:

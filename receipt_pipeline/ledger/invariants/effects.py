@@ -80,9 +80,7 @@ def _effect_of(kind: EffectKind, *states: EffectState) -> ColumnElement[bool]:
 def _overdue() -> sa.Select[Any]:
     # The investigation of an open quarantine owns the effects of its job.
     held = exists(
-        select(quarantine.c.job_id).where(
-            quarantine.c.job_id == effects.c.job_id, quarantine.c.state == "open"
-        )
+        select(quarantine.c.job_id).where(quarantine.c.job_id == effects.c.job_id, quarantine.c.state == "open")
     )
     abandoned = and_(effects.c.kind == EffectKind.NOTIFICATION, effects.c.state == EffectState.FAILED)
     fault = case((abandoned, GIVEN_UP), else_="required_effect_overdue")
@@ -120,9 +118,7 @@ def _message_missing() -> sa.Select[Any]:
 
 def _delivered() -> ColumnElement[bool]:
     return exists(
-        select(deliveries.c.delivery_id).where(
-            deliveries.c.job_id == jobs.c.job_id, deliveries.c.outcome == DELIVERED
-        )
+        select(deliveries.c.delivery_id).where(deliveries.c.job_id == jobs.c.job_id, deliveries.c.outcome == DELIVERED)
     )
 
 
@@ -260,12 +256,7 @@ def _task_faults() -> Query:
         ),
     )
     wrong = (
-        select(
-            review_tasks.c.job_id,
-            fault.label("fault"),
-            review_tasks.c.decision_id,
-            review_tasks.c.item_id,
-        )
+        select(review_tasks.c.job_id, fault.label("fault"), review_tasks.c.decision_id, review_tasks.c.item_id)
         .join(jobs, jobs.c.job_id == review_tasks.c.job_id)
         .join(items, decision, isouter=True)
     )

@@ -41,9 +41,7 @@ Rows = list[dict[str, Any]]
 
 def _checked_results(*conditions: ColumnElement[bool]) -> sa.Select[tuple[object, ...]]:
     """Join succeeded jobs that should have a result with what was last found under its key."""
-    has_tombstone = exists(
-        select(tombstones.c.object_key).where(tombstones.c.object_key == jobs.c.result_key)
-    )
+    has_tombstone = exists(select(tombstones.c.object_key).where(tombstones.c.object_key == jobs.c.result_key))
     return (
         select(
             jobs.c.job_id,
@@ -316,10 +314,7 @@ def _refused_items() -> sa.Select[Any]:
             source=literal("refused ") + refused_writes.c.write_kind,
             epoch=refused_writes.c.lease_epoch,
         )
-        .join(
-            items,
-            and_(items.c.job_id == refused_writes.c.job_id, items.c.ordinal == refused_writes.c.ordinal),
-        )
+        .join(items, and_(items.c.job_id == refused_writes.c.job_id, items.c.ordinal == refused_writes.c.ordinal))
         .where(items.c.outcome_digest != refused_writes.c.digest)
     )
 

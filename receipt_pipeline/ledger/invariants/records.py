@@ -14,14 +14,7 @@ from receipt_pipeline.core.lifecycle import HELD_PHASES, JobState, TerminalClass
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import ITEMS_UNBALANCED, TERMINAL_CONFLICT, TERMINAL_MISSING
 from receipt_pipeline.ledger.changes import LedgerReader
-from receipt_pipeline.ledger.invariants.invariant import (
-    JOB_LEDGER,
-    Bounds,
-    Invariant,
-    Investigate,
-    Query,
-    Row,
-)
+from receipt_pipeline.ledger.invariants.invariant import JOB_LEDGER, Bounds, Invariant, Investigate, Query, Row
 from receipt_pipeline.ledger.investigations import OPEN, InvestigationKind
 from receipt_pipeline.ledger.journal import EventKind
 from receipt_pipeline.ledger.rows import is_terminal
@@ -141,10 +134,7 @@ def _unbalanced_items() -> Query:
         (listed != jobs.c.items_requested, "scope_changed"),
         (and_(is_terminal(), classed != jobs.c.items_requested), "item_without_class"),
         (and_(jobs.c.terminal_class == TerminalClass.COMPLETE, ~all_kept), "complete_without_all"),
-        (
-            and_(jobs.c.terminal_class == TerminalClass.PARTIAL, or_(none_kept, all_kept)),
-            "partial_without_part",
-        ),
+        (and_(jobs.c.terminal_class == TerminalClass.PARTIAL, or_(none_kept, all_kept)), "partial_without_part"),
     )
     balanced = (
         select(
@@ -231,9 +221,7 @@ def _is_owned() -> ColumnElement[bool]:
 
 def _has_investigation(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     return exists(
-        select(investigations.c.investigation_id)
-        .where(investigations.c.job_id == jobs.c.job_id)
-        .where(*conditions)
+        select(investigations.c.investigation_id).where(investigations.c.job_id == jobs.c.job_id).where(*conditions)
     )
 
 
@@ -294,13 +282,10 @@ NO_MISSING_TERMINAL = Invariant(
 def _unowned_jobs() -> Query:
     fault = past_deadline_reason(_LATE, _CLOSING_LATE)
     unresolved_items = exists(
-        select(items.c.ordinal)
-        .where(items.c.job_id == jobs.c.job_id)
-        .where(items.c.item_class == ItemClass.UNRESOLVED)
+        select(items.c.ordinal).where(items.c.job_id == jobs.c.job_id).where(items.c.item_class == ItemClass.UNRESOLVED)
     )
     resolved_or_owned = _has_investigation(
-        investigations.c.kind == InvestigationKind.UNRESOLVED_ITEMS,
-        or_(investigations.c.state != OPEN, _is_owned()),
+        investigations.c.kind == InvestigationKind.UNRESOLVED_ITEMS, or_(investigations.c.state != OPEN, _is_owned())
     )
     stuck = (
         select(jobs.c.job_id, fault.label("fault"), jobs.c.state, jobs.c.phase)

@@ -12,14 +12,7 @@ from receipt_pipeline.core.attempts import AttemptOutcome
 from receipt_pipeline.core.lifecycle import JobState
 from receipt_pipeline.core.reasons import ATTEMPTS_BEYOND_BUDGET
 from receipt_pipeline.ledger.changes import LedgerReader
-from receipt_pipeline.ledger.invariants.invariant import (
-    JOB_LEDGER,
-    Bounds,
-    Invariant,
-    Investigate,
-    Query,
-    always,
-)
+from receipt_pipeline.ledger.invariants.invariant import JOB_LEDGER, Bounds, Invariant, Investigate, Query, always
 from receipt_pipeline.ledger.investigations import InvestigationKind
 from receipt_pipeline.ledger.schema.jobs import attempts, items, jobs
 from receipt_pipeline.ledger.schema.types import EPOCH, MICROSECOND
@@ -45,11 +38,7 @@ def _attempts_beyond_budget() -> Query:
         .subquery("made")
     )
     allowed = jobs.c.max_attempts + item_losses_max * jobs.c.items_requested + made.c.yields + made.c.closing
-    worst = (
-        select(items.c.job_id, func.max(items.c.losses).label("losses"))
-        .group_by(items.c.job_id)
-        .subquery("worst")
-    )
+    worst = select(items.c.job_id, func.max(items.c.losses).label("losses")).group_by(items.c.job_id).subquery("worst")
     return (
         select(
             jobs.c.job_id,
@@ -80,8 +69,7 @@ ATTEMPTS_WITHIN_BUDGET = Invariant(
     asset=JOB_LEDGER,
     meaning="No job is attempted more often than its limits allow.",
     violations=lambda reader, bounds: _attempts_beyond_budget().params(
-        item_losses_max=bounds.limits.work.item_losses_max,
-        closing_attempts_max=bounds.limits.work.closing_attempts_max,
+        item_losses_max=bounds.limits.work.item_losses_max, closing_attempts_max=bounds.limits.work.closing_attempts_max
     ),
     investigation=Investigate(
         InvestigationKind.ATTEMPTS_BEYOND_BUDGET,
@@ -104,9 +92,7 @@ def _abandoned_leases(reader: LedgerReader, bounds: Bounds) -> Query:
         jobs.c.lease_epoch,
         jobs.c.lease_owner.label("owner"),
         jobs.c.lease_expires_at.label("since"),
-    ).where(
-        jobs.c.state == JobState.RUNNING, jobs.c.lease_owner.is_not(None), jobs.c.lease_expires_at <= limit
-    )
+    ).where(jobs.c.state == JobState.RUNNING, jobs.c.lease_owner.is_not(None), jobs.c.lease_expires_at <= limit)
     never_closed = (
         select(
             attempts.c.job_id,

@@ -16,13 +16,7 @@ from receipt_pipeline.core.errors import InputRefused, KeyConflict
 from receipt_pipeline.core.items import ItemClass
 from receipt_pipeline.core.lifecycle import JobState, Phase
 from receipt_pipeline.core.pins import Pins, decision_id
-from receipt_pipeline.core.reasons import (
-    CUTOFF_PASSED,
-    KEY_CONFLICT,
-    LIMIT_TOO_SHORT,
-    LIMITS_ALIKE,
-    ROLLOUT_SHADOW,
-)
+from receipt_pipeline.core.reasons import CUTOFF_PASSED, KEY_CONFLICT, LIMIT_TOO_SHORT, LIMITS_ALIKE, ROLLOUT_SHADOW
 from receipt_pipeline.core.request import ITEM_SECONDS_MIN, JobLimits, JobRequest, differing_fields
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.journal import EventKind, append_event, new_id
@@ -82,9 +76,7 @@ def find_replay(tx: LedgerTransaction, *, tenant: str, request: JobRequest) -> J
     Raises:
         KeyConflict: the key names a different request; facts name the fields, never the values.
     """
-    row = tx.row(
-        select(jobs).where(jobs.c.tenant == tenant, jobs.c.idempotency_key == request.idempotency_key)
-    )
+    row = tx.row(select(jobs).where(jobs.c.tenant == tenant, jobs.c.idempotency_key == request.idempotency_key))
     if row is None:
         return None
     job = JobRow.from_row(row)
@@ -110,9 +102,7 @@ def insert_job(tx: LedgerTransaction, new: NewJob) -> JobRow:
     now = tx.now()
     deadline = limits.queue_deadline(submitted_at=now, cutoff=request.reconciliation_cutoff)
     if deadline <= now:
-        raise InputRefused(
-            CUTOFF_PASSED, pointer="/reconciliation_cutoff", queue_deadline=deadline.isoformat()
-        )
+        raise InputRefused(CUTOFF_PASSED, pointer="/reconciliation_cutoff", queue_deadline=deadline.isoformat())
     job_id = new_id(tx, "job")
     shadow, warnings = new.shadow, _warnings(request, len(new.stored))
     tx.execute(
@@ -143,12 +133,7 @@ def insert_job(tx: LedgerTransaction, new: NewJob) -> JobRow:
     )
     _insert_items(tx, job_id, new, pins)
     append_event(
-        tx,
-        EventKind.ACCEPTED,
-        job_id=job_id,
-        tenant=tenant,
-        release_id=pins.release_id,
-        items=len(new.stored),
+        tx, EventKind.ACCEPTED, job_id=job_id, tenant=tenant, release_id=pins.release_id, items=len(new.stored)
     )
     row = read_job(tx, job_id)
     assert row is not None
@@ -237,11 +222,7 @@ def _evidence(item: StoredItem, candidates: list[dict[str, Any]], caller: str, p
     if not candidates:
         return {"earlier_job_id": None, "earlier_ordinal": None, "earlier_alike": False}
     chosen = (alike or candidates)[0]
-    return {
-        "earlier_job_id": chosen["job_id"],
-        "earlier_ordinal": chosen["ordinal"],
-        "earlier_alike": bool(alike),
-    }
+    return {"earlier_job_id": chosen["job_id"], "earlier_ordinal": chosen["ordinal"], "earlier_alike": bool(alike)}
 
 
 def record_replay(tx: LedgerTransaction, job: JobRow, *, door: str) -> None:

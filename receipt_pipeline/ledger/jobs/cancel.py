@@ -11,13 +11,7 @@ from receipt_pipeline.core.lifecycle import HELD_PHASES, TERMINAL_STATES, CloseC
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import CANCELED_BY_CALLER, STATE_REFUSES, SUPERSEDED_BY_JOB
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.jobs.finalize import (
-    AttemptEnd,
-    Closing,
-    close_attempt,
-    close_open_items,
-    write_terminal,
-)
+from receipt_pipeline.ledger.jobs.finalize import AttemptEnd, Closing, close_attempt, close_open_items, write_terminal
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.rows import JobRow, read_job
 from receipt_pipeline.ledger.schema.jobs import items, jobs
@@ -48,9 +42,7 @@ def supersede_job(tx: LedgerTransaction, *, job_id: str, superseded_by: str, lim
     return before
 
 
-def _close_on_request(
-    tx: LedgerTransaction, job_id: str, cause: CloseCause, *, limits: Limits
-) -> JobRow | None:
+def _close_on_request(tx: LedgerTransaction, job_id: str, cause: CloseCause, *, limits: Limits) -> JobRow | None:
     job = read_job(tx, job_id, lock=True)
     if job is None or job.state in TERMINAL_STATES:
         return None

@@ -67,11 +67,7 @@ def write_checkpoint(
     progress = {} if finished is None else {"checkpoint": finished.ordinal + 1, "checkpoint_at": now}
     renewed = tx.execute(
         update(jobs)
-        .where(
-            jobs.c.job_id == token.job_id,
-            jobs.c.state == JobState.RUNNING,
-            jobs.c.lease_epoch == token.lease_epoch,
-        )
+        .where(jobs.c.job_id == token.job_id, jobs.c.state == JobState.RUNNING, jobs.c.lease_epoch == token.lease_epoch)
         .values(lease_expires_at=now + dt.timedelta(seconds=limits.work.lease_ttl_s), **progress)
     )
     if job is None or renewed.rowcount == 0:
@@ -94,9 +90,7 @@ def write_checkpoint(
     return Checkpoint(begun=True)
 
 
-def _write_outcome(
-    tx: LedgerTransaction, token: FencingToken, finished: FinishedItem, now: dt.datetime
-) -> None:
+def _write_outcome(tx: LedgerTransaction, token: FencingToken, finished: FinishedItem, now: dt.datetime) -> None:
     outcome = finished.outcome
     kept = {} if finished.kept_decision_id is None else {"decision_id": finished.kept_decision_id}
     is_item = (items.c.job_id == token.job_id) & (items.c.ordinal == finished.ordinal)

@@ -113,9 +113,7 @@ def _later_claim(
     tx: LedgerTransaction, job: JobRow, claimant: Claimant, *, limits: Limits
 ) -> ClaimedJob | ClaimRefused:
     job_id = job.job_id
-    if job.lease_owner is not None and not lose_lease(
-        tx, job_id=job_id, seen_epoch=job.lease_epoch, limits=limits
-    ):
+    if job.lease_owner is not None and not lose_lease(tx, job_id=job_id, seen_epoch=job.lease_epoch, limits=limits):
         return ClaimRefused(job_id, NOT_CLAIMABLE)
     now = tx.now()
     job = read_job(tx, job_id) or job

@@ -14,13 +14,7 @@ from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import ITEM_OVERTAKEN, QUEUE_AGE_REACHED
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.jobs.failures import begin_closing
-from receipt_pipeline.ledger.jobs.finalize import (
-    AttemptEnd,
-    Closing,
-    close_attempt,
-    close_open_items,
-    write_terminal,
-)
+from receipt_pipeline.ledger.jobs.finalize import AttemptEnd, Closing, close_attempt, close_open_items, write_terminal
 from receipt_pipeline.ledger.rows import read_job
 from receipt_pipeline.ledger.schema.jobs import jobs
 
@@ -61,9 +55,7 @@ def close_overdue_job(tx: LedgerTransaction, *, job_id: str, cause: CloseCause) 
     begin_closing(tx, job_id, cause=cause)
 
 
-def overrun_job(
-    tx: LedgerTransaction, *, job_id: str, seen_epoch: int, cause: CloseCause, grace_s: float
-) -> bool:
+def overrun_job(tx: LedgerTransaction, *, job_id: str, seen_epoch: int, cause: CloseCause, grace_s: float) -> bool:
     """Take a job from a worker that did not close it within the grace; False when it moved on."""
     latest = tx.now() - dt.timedelta(seconds=grace_s)
     if read_job(tx, job_id, lock=True) is None:

@@ -52,12 +52,7 @@ _NO_FAILURE_OF_AN_ATTEMPT = frozenset({FailureClass.VALIDATION, FailureClass.DIV
 
 
 def fail_attempt(
-    tx: LedgerTransaction,
-    token: FencingToken,
-    *,
-    failure_class: FailureClass,
-    reason: Reason,
-    limits: Limits,
+    tx: LedgerTransaction, token: FencingToken, *, failure_class: FailureClass, reason: Reason, limits: Limits
 ) -> None:
     """Release the lease after a failure and count it by the rules of its class.
 
@@ -96,13 +91,7 @@ def _release_lease(tx: LedgerTransaction, token: FencingToken, *, phase: Phase) 
             jobs.c.state == JobState.RUNNING,  # edge (RUNNING, RELEASE_LEASE)
             jobs.c.lease_epoch == token.lease_epoch,
         )
-        .values(
-            phase=phase,
-            wave_id=None,
-            lease_epoch=jobs.c.lease_epoch + 1,
-            lease_owner=None,
-            lease_expires_at=None,
-        )
+        .values(phase=phase, wave_id=None, lease_epoch=jobs.c.lease_epoch + 1, lease_owner=None, lease_expires_at=None)
     )
     if job is None or released.rowcount == 0:
         raise LeaseLost(STALE_LEASE, job_id=token.job_id, lease_epoch=token.lease_epoch)
@@ -113,11 +102,7 @@ def expired_leases(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any]]
     """Return running jobs whose lease ended without a release: id and epoch, longest expired first."""
     return tx.rows(
         select(jobs.c.job_id, jobs.c.lease_epoch)
-        .where(
-            jobs.c.state == JobState.RUNNING,
-            jobs.c.lease_owner.is_not(None),
-            jobs.c.lease_expires_at <= tx.now(),
-        )
+        .where(jobs.c.state == JobState.RUNNING, jobs.c.lease_owner.is_not(None), jobs.c.lease_expires_at <= tx.now())
         .order_by(jobs.c.lease_expires_at)
         .limit(limit)
     )
@@ -192,11 +177,7 @@ def count_failure(
 def _begun_item(tx: LedgerTransaction, job: JobRow) -> ItemRow | None:
     row = tx.row(
         select(items)
-        .where(
-            items.c.job_id == job.job_id,
-            items.c.item_class.is_(None),
-            items.c.begun_epoch == job.lease_epoch,
-        )
+        .where(items.c.job_id == job.job_id, items.c.item_class.is_(None), items.c.begun_epoch == job.lease_epoch)
         .order_by(items.c.ordinal)
     )
     return None if row is None else ItemRow.from_row(row)
@@ -210,11 +191,7 @@ def _count_item_failure(
     isolated = losses >= limits.work.item_losses_max
     final: dict[str, Any] = {}
     if isolated:
-        final = {
-            "item_class": ItemClass.UNRESOLVED,
-            "reason_code": reason.code,
-            "finished_at": tx.now(),
-        }
+        final = {"item_class": ItemClass.UNRESOLVED, "reason_code": reason.code, "finished_at": tx.now()}
     tx.execute(
         update(items)
         .where(items.c.job_id == item.job_id, items.c.ordinal == item.ordinal, items.c.item_class.is_(None))
@@ -234,9 +211,7 @@ def _count_item_failure(
         open_unresolved_investigation(tx, item.job_id, limits=limits)
 
 
-def exhaust(
-    tx: LedgerTransaction, job_id: str, *, failure_class: FailureClass, reason: Reason, limits: Limits
-) -> None:
+def exhaust(tx: LedgerTransaction, job_id: str, *, failure_class: FailureClass, reason: Reason, limits: Limits) -> None:
     """End retries: hold an unknown effect, close what failed for certain, else leave a closing attempt."""
     job = read_job(tx, job_id)
     assert job is not None
@@ -327,19 +302,13 @@ def reconciling_jobs(tx: LedgerTransaction, *, limit: int) -> list[dict[str, Any
     """Return the jobs in phase `reconciling`, longest held first: id and epoch."""
     return tx.rows(
         select(jobs.c.job_id, jobs.c.lease_epoch)
-        .where(
-            jobs.c.state == JobState.RUNNING,
-            jobs.c.phase == Phase.RECONCILING,
-            jobs.c.lease_owner.is_(None),
-        )
+        .where(jobs.c.state == JobState.RUNNING, jobs.c.phase == Phase.RECONCILING, jobs.c.lease_owner.is_(None))
         .order_by(jobs.c.latest_seq)
         .limit(limit)
     )
 
 
-def release_held(
-    tx: LedgerTransaction, *, job_id: str, seen_epoch: int, granted: bool, limits: Limits
-) -> bool:
+def release_held(tx: LedgerTransaction, *, job_id: str, seen_epoch: int, granted: bool, limits: Limits) -> bool:
     """Let a held job continue with closing attempts; False when it moved on or its closing bound is spent.
 
     A closing attempt computes nothing: it publishes what the checkpoints hold, under an object that is
@@ -351,9 +320,7 @@ def release_held(
     spent = job.closing_attempts >= limits.work.closing_attempts_max
     if spent and not granted:
         return False
-    close_open_items(
-        tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.UNRESOLVED, reason=ATTEMPTS_EXHAUSTED
-    )
+    close_open_items(tx, job_id, begun=ItemClass.UNRESOLVED, waiting=ItemClass.UNRESOLVED, reason=ATTEMPTS_EXHAUSTED)
     released = tx.execute(
         update(jobs)
         .where(

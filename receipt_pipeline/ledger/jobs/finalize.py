@@ -30,12 +30,7 @@ from receipt_pipeline.core.reasons import (
     Reason,
 )
 from receipt_pipeline.ledger.engine import LedgerTransaction
-from receipt_pipeline.ledger.investigations import (
-    RESOLVED,
-    InvestigationKind,
-    InvestigationRequest,
-    open_investigation,
-)
+from receipt_pipeline.ledger.investigations import RESOLVED, InvestigationKind, InvestigationRequest, open_investigation
 from receipt_pipeline.ledger.journal import EventKind, append_event
 from receipt_pipeline.ledger.rows import JobRow, read_job
 from receipt_pipeline.ledger.schema.effects import effects, investigations, outbox
@@ -199,12 +194,7 @@ def _terminal_record(
 
 
 def _close_job(
-    tx: LedgerTransaction,
-    job: JobRow,
-    guard: sa.ColumnElement[bool],
-    record: TerminalRecord,
-    *,
-    awaits_effects: bool,
+    tx: LedgerTransaction, job: JobRow, guard: sa.ColumnElement[bool], record: TerminalRecord, *, awaits_effects: bool
 ) -> bool:
     now, result = tx.now(), record.result
     closed = tx.execute(
@@ -390,9 +380,7 @@ def require_lease(tx: LedgerTransaction, token: FencingToken) -> JobRow:
     return job
 
 
-def commit_result(
-    tx: LedgerTransaction, token: FencingToken, result: VerifiedResult, *, limits: Limits
-) -> None:
+def commit_result(tx: LedgerTransaction, token: FencingToken, result: VerifiedResult, *, limits: Limits) -> None:
     """Close the job on its verified object and record its effects in the caller's transaction.
 
     Committing the same result again under the same token changes nothing.

@@ -29,9 +29,7 @@ def close_own_overdue_items(tx: LedgerTransaction, token: FencingToken, *, cause
     begin_closing(tx, token.job_id, cause=cause)
 
 
-def record_intent(
-    tx: LedgerTransaction, token: FencingToken, result: VerifiedResult, *, limits: Limits
-) -> bool:
+def record_intent(tx: LedgerTransaction, token: FencingToken, result: VerifiedResult, *, limits: Limits) -> bool:
     """Commit the intent row of an upload before it starts, so that every object has a row.
 
     An intent of an earlier attempt with another digest is a divergence: the job is held and
@@ -52,11 +50,7 @@ def record_intent(
         _insert_intent(tx, token, result)
     published = tx.execute(
         update(jobs)
-        .where(
-            jobs.c.job_id == token.job_id,
-            jobs.c.lease_epoch == token.lease_epoch,
-            jobs.c.phase != Phase.PUBLISHING,
-        )
+        .where(jobs.c.job_id == token.job_id, jobs.c.lease_epoch == token.lease_epoch, jobs.c.phase != Phase.PUBLISHING)
         .values(phase=Phase.PUBLISHING)
     )
     if published.rowcount == 1 and known is not None:
@@ -83,17 +77,11 @@ def _insert_intent(tx: LedgerTransaction, token: FencingToken, result: VerifiedR
         )
     )
     append_event(
-        tx,
-        EventKind.RESULT_INTENDED,
-        job_id=token.job_id,
-        lease_epoch=token.lease_epoch,
-        digest=result.digest,
+        tx, EventKind.RESULT_INTENDED, job_id=token.job_id, lease_epoch=token.lease_epoch, digest=result.digest
     )
 
 
-def record_upload_state(
-    tx: LedgerTransaction, *, key: str, state: EffectState, reason: Reason | None = None
-) -> None:
+def record_upload_state(tx: LedgerTransaction, *, key: str, state: EffectState, reason: Reason | None = None) -> None:
     """Record what is known of an upload, as EFFECT_TRANSITIONS allows: unknown, failed or abandoned.
 
     A worker that wakes late thus changes nothing about an upload that was committed or abandoned meanwhile.

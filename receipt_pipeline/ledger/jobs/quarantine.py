@@ -104,11 +104,7 @@ def competing_digests(tx: LedgerTransaction, *, job_id: str, subject: str) -> li
 
 def _rejected_digest(row: dict[str, Any]) -> dict[str, Any]:
     """Return the digest of a rejected write and, for an item's outcome, where the worker kept it."""
-    entry = {
-        "digest": row["digest"],
-        "source": f"refused {row['write_kind']}",
-        "lease_epoch": row["lease_epoch"],
-    }
+    entry = {"digest": row["digest"], "source": f"refused {row['write_kind']}", "lease_epoch": row["lease_epoch"]}
     if row["ordinal"] is None:
         return entry
     named = {name: row[name] for name in ("job_id", "ordinal", "lease_epoch", "digest")}
@@ -116,12 +112,7 @@ def _rejected_digest(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def hold_divergent(
-    tx: LedgerTransaction,
-    *,
-    job_id: str,
-    subject: str,
-    limits: Limits,
-    further: list[dict[str, Any]] | None = None,
+    tx: LedgerTransaction, *, job_id: str, subject: str, limits: Limits, further: list[dict[str, Any]] | None = None
 ) -> str | None:
     """Quarantine a subject whose digests differ; returns the quarantine id, None when known already.
 
@@ -194,9 +185,7 @@ def _open_quarantine(
         tx.execute(update(quarantine).where(named).values(**values))
         return str(known["quarantine_id"])
     quarantine_id = new_id(tx, "qua")
-    tx.execute(
-        insert(quarantine).values(quarantine_id=quarantine_id, job_id=job.job_id, subject=subject, **values)
-    )
+    tx.execute(insert(quarantine).values(quarantine_id=quarantine_id, job_id=job.job_id, subject=subject, **values))
     return quarantine_id
 
 
@@ -308,9 +297,7 @@ def _undecided(tx: LedgerTransaction, job_id: str, *, resolution: str) -> list[d
     waiting = open_quarantines(tx, job_id)
     decided = tx.row(
         select(quarantine.c.quarantine_id).where(
-            quarantine.c.job_id == job_id,
-            quarantine.c.state == RESOLVED,
-            quarantine.c.resolution == resolution,
+            quarantine.c.job_id == job_id, quarantine.c.state == RESOLVED, quarantine.c.resolution == resolution
         )
     )
     if decided is not None and not _still_applies(waiting, resolution):
@@ -323,28 +310,20 @@ def _undecided(tx: LedgerTransaction, job_id: str, *, resolution: str) -> list[d
 def _still_applies(waiting: Iterable[dict[str, Any]], resolution: str) -> bool:
     """Return whether the same decision is possible once more, for another subject."""
     digest = resolution.removeprefix("keep ")
-    return any(
-        resolution == WITHDRAW or digest in {entry["digest"] for entry in row["digests"]} for row in waiting
-    )
+    return any(resolution == WITHDRAW or digest in {entry["digest"] for entry in row["digests"]} for row in waiting)
 
 
-def _committed_digest(
-    tx: LedgerTransaction, job: JobRow, subject: str, verified: VerifiedResult | None
-) -> str | None:
+def _committed_digest(tx: LedgerTransaction, job: JobRow, subject: str, verified: VerifiedResult | None) -> str | None:
     if subject == RESULT:
         if job.state in TERMINAL_STATES:
             return job.result_digest
         return verified.digest if verified else None
     ordinal = int(subject.removeprefix("item:"))
-    found = tx.scalar(
-        select(items.c.outcome_digest).where(items.c.job_id == job.job_id, items.c.ordinal == ordinal)
-    )
+    found = tx.scalar(select(items.c.outcome_digest).where(items.c.job_id == job.job_id, items.c.ordinal == ordinal))
     return None if found is None else str(found)
 
 
-def _close_rows(
-    tx: LedgerTransaction, rows: list[dict[str, Any]], *, resolution: str, note: DecisionNote
-) -> None:
+def _close_rows(tx: LedgerTransaction, rows: list[dict[str, Any]], *, resolution: str, note: DecisionNote) -> None:
     for row in rows:
         tx.execute(
             update(quarantine)
@@ -371,9 +350,7 @@ def _close_rows(
 def _resume(tx: LedgerTransaction, job: JobRow) -> None:
     """Queue the job again: for work while items are open, else for a closing attempt."""
     unfinished = tx.scalar(
-        select(func.count())
-        .select_from(items)
-        .where(items.c.job_id == job.job_id, items.c.item_class.is_(None))
+        select(func.count()).select_from(items).where(items.c.job_id == job.job_id, items.c.item_class.is_(None))
     )
     closing = not unfinished or job.close_cause is not None
     phase = Phase.CLOSING if closing else Phase.QUEUED
@@ -409,13 +386,7 @@ def withdraw_result(tx: LedgerTransaction, *, job_id: str, actor: str) -> None:
     job = read_job(tx, job_id, lock=True)
     if job is None or job.state is not JobState.SUCCEEDED or job.result_key is None:
         raise NotAllowed(STATE_REFUSES, job_id=job_id)
-    add_tombstone(
-        tx,
-        object_key=job.result_key,
-        job_id=job_id,
-        reason=RESULT_WITHDRAWN.code,
-        digest=job.result_digest,
-    )
+    add_tombstone(tx, object_key=job.result_key, job_id=job_id, reason=RESULT_WITHDRAWN.code, digest=job.result_digest)
     tx.execute(update(review_tasks).where(review_tasks.c.job_id == job_id).values(disputed=True))
     _abandon(
         tx,
@@ -423,12 +394,5 @@ def withdraw_result(tx: LedgerTransaction, *, job_id: str, actor: str) -> None:
         EffectKind.REVIEW_TASKS,
         tuple(state for state in EffectState if state not in (EffectState.COMMITTED, EffectState.ABANDONED)),
     )
-    append_event(
-        tx,
-        EventKind.RESULT_WITHDRAWN,
-        job_id=job_id,
-        tenant=job.tenant,
-        digest=job.result_digest,
-        by=actor,
-    )
+    append_event(tx, EventKind.RESULT_WITHDRAWN, job_id=job_id, tenant=job.tenant, digest=job.result_digest, by=actor)
     finish_job_if_done(tx, job_id)

@@ -11,12 +11,7 @@ from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import NotAllowed
 from receipt_pipeline.core.items import ItemClass
 from receipt_pipeline.core.lifecycle import TERMINAL_STATES, JobState, Phase
-from receipt_pipeline.core.reasons import (
-    RESULT_QUARANTINED,
-    RETRY_JOB_OPEN,
-    ROLLOUT_SHADOW,
-    UPLOAD_UNKNOWN,
-)
+from receipt_pipeline.core.reasons import RESULT_QUARANTINED, RETRY_JOB_OPEN, ROLLOUT_SHADOW, UPLOAD_UNKNOWN
 from receipt_pipeline.core.request import ItemRequest, JobRequest, LimitsRequest
 from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.grants import require_authority
@@ -94,12 +89,7 @@ def find_child(tx: LedgerTransaction, parent: JobRow, request: JobRequest) -> Jo
 
 
 def accept_child(
-    tx: LedgerTransaction,
-    *,
-    parent: JobRow,
-    touched: Sequence[ItemRow],
-    request: JobRequest,
-    caller: str,
+    tx: LedgerTransaction, *, parent: JobRow, touched: Sequence[ItemRow], request: JobRequest, caller: str
 ) -> tuple[JobRow, bool]:
     """Accept the child under the caller's present authority, or find the first one; True when it joined.
 

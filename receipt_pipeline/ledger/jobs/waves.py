@@ -96,10 +96,7 @@ def _choose_ready(
     supported = sorted(supported_release_ids(tx, worker_ttl_s=worker_ttl_s))
     ready = (
         select(jobs.c.job_id, jobs.c.items_requested)
-        .where(
-            _is_ready(tx.now()),
-            or_(jobs.c.release_id.in_(supported), jobs.c.close_cause.is_not(None)),
-        )
+        .where(_is_ready(tx.now()), or_(jobs.c.release_id.in_(supported), jobs.c.close_cause.is_not(None)))
         .order_by(jobs.c.submitted_at, jobs.c.job_id)
         .limit(min(jobs_max, READY_SCAN_MAX))
         .with_for_update(skip_locked=True)
@@ -166,9 +163,7 @@ def mark_incapable(tx: LedgerTransaction, *, worker_ttl_s: float) -> list[str]:
     for rows, phase in ((stranded, Phase.NO_CAPABLE_WORKER), (found, Phase.QUEUED)):
         for row in rows:
             # A claim may have come in between.
-            changed = tx.execute(
-                update(jobs).where(jobs.c.job_id == row["job_id"], is_waiting).values(phase=phase)
-            )
+            changed = tx.execute(update(jobs).where(jobs.c.job_id == row["job_id"], is_waiting).values(phase=phase))
             if changed.rowcount == 1:
                 append_event(tx, EventKind.PHASE_CHANGED, job_id=row["job_id"], phase=phase.value)
     return [row["job_id"] for row in stranded]
@@ -206,9 +201,7 @@ def renew_wave(tx: LedgerTransaction, wave_id: str, *, run_id: str) -> bool:
 def close_wave(tx: LedgerTransaction, wave_id: str) -> int:
     """Close a wave and release what it still reserves; returns how many jobs were released."""
     tx.execute(
-        update(waves)
-        .where(waves.c.wave_id == wave_id, waves.c.state == OPEN)
-        .values(state=CLOSED, closed_at=tx.now())
+        update(waves).where(waves.c.wave_id == wave_id, waves.c.state == OPEN).values(state=CLOSED, closed_at=tx.now())
     )
     return int(tx.execute(update(jobs).where(jobs.c.wave_id == wave_id).values(wave_id=None)).rowcount)
 

@@ -13,9 +13,7 @@ alerts = Table(
     metadata,
     Column("alert_id", String, primary_key=True, comment="id of the alert"),
     Column("kind", String, nullable=False, comment="kind of the alert"),
-    Column(
-        "subject", String, nullable=False, comment="job id, or what it is about where that is no single job"
-    ),
+    Column("subject", String, nullable=False, comment="job id, or what it is about where that is no single job"),
     Column("job_id", String, comment="job it is about, empty where none"),
     Column("detail", sa.JSON, nullable=False, comment="the facts that raised it, as JSON"),
     Column("raised_at", UtcMicros, nullable=False, comment="time it was raised"),
@@ -50,9 +48,7 @@ alert_deliveries = Table(
     Column("sends", Integer, nullable=False, comment="number of delivery attempts"),
     Column("outcome", String, nullable=False, comment="delivered or failed"),
     Column("reference", String, nullable=False, server_default="", comment="reference of the channel"),
-    Column(
-        "reason_code", String, nullable=False, server_default="", comment="why it failed, empty otherwise"
-    ),
+    Column("reason_code", String, nullable=False, server_default="", comment="why it failed, empty otherwise"),
     Column("sent_at", UtcMicros, nullable=False, comment="time of the newest delivery attempt"),
     comment="the newest delivery attempt of each alert per channel",
 )
@@ -82,29 +78,15 @@ imported_jobs = Table(
     Column("items_requested", Integer, nullable=False, comment="number of its items"),
     Column("state_as_written", String, nullable=False, comment="its state as the legacy system names it"),
     Column("terminal_class", String, comment="class of that state here; empty for a job that was still open"),
-    Column(
-        "decision", String, comment="decision of the legacy system: clear, or review when any item needed it"
-    ),
-    Column(
-        "reason_code",
-        String,
-        nullable=False,
-        comment="how the class was determined, or that the job was open",
-    ),
+    Column("decision", String, comment="decision of the legacy system: clear, or review when any item needed it"),
+    Column("reason_code", String, nullable=False, comment="how the class was determined, or that the job was open"),
     Column("submitted_at", UtcMicros, nullable=False, comment="time of submission there"),
     Column("ended_at", UtcMicros, comment="time at which it ended there"),
-    Column(
-        "row_digest",
-        String,
-        nullable=False,
-        comment="digest of the imported row; an equal row changes nothing",
-    ),
+    Column("row_digest", String, nullable=False, comment="digest of the imported row; an equal row changes nothing"),
     Column("investigation_id", String, comment="investigation opened because the job was still open"),
     Column("imported_by", String, nullable=False, comment="who imported it"),
     Column("imported_at", UtcMicros, nullable=False, comment="time of the import"),
-    Column(
-        "latest_seq", Sequence64, nullable=False, server_default="0", comment="newest event of the record"
-    ),
+    Column("latest_seq", Sequence64, nullable=False, server_default="0", comment="newest event of the record"),
     sa.UniqueConstraint("tenant", "origin", "external_id"),
     # Each has a class or a question: nothing is taken over without an answer.
     CheckConstraint("terminal_class IS NOT NULL OR investigation_id IS NOT NULL", name="classed_or_asked"),

@@ -17,21 +17,13 @@ effects = Table(
     Column("kind", String, nullable=False, comment="result_object, review_tasks or notification"),
     Column("required", Boolean, nullable=False, comment="whether a missing one is a gap"),
     Column(
-        "idempotency_key",
-        String,
-        nullable=False,
-        unique=True,
-        comment="stable key under which the effect is repeated",
+        "idempotency_key", String, nullable=False, unique=True, comment="stable key under which the effect is repeated"
     ),
     Column("state", String, nullable=False, comment="intended, unknown, committed, failed or abandoned"),
     Column("expected_digest", String, comment="digest that the ledger expects"),
     Column("size_bytes", Integer, comment="size in bytes"),
     Column(
-        "provider_reference",
-        String,
-        nullable=False,
-        server_default="",
-        comment="reference of the receiving system",
+        "provider_reference", String, nullable=False, server_default="", comment="reference of the receiving system"
     ),
     Column(
         "reason_code",
@@ -54,14 +46,7 @@ outbox = Table(
     "outbox",
     metadata,
     Column("message_id", String, primary_key=True, comment="id of the message"),
-    Column(
-        "job_id",
-        String,
-        ForeignKey("jobs.job_id"),
-        nullable=False,
-        unique=True,
-        comment="job that it is about",
-    ),
+    Column("job_id", String, ForeignKey("jobs.job_id"), nullable=False, unique=True, comment="job that it is about"),
     Column("tenant", String, nullable=False, comment="tenant that owns the job"),
     Column("kind", String, nullable=False, comment="kind of the message"),
     Column("payload", sa.JSON, nullable=False, comment="the message, as JSON"),
@@ -139,9 +124,7 @@ consumed = Table(
 review_tasks = Table(
     "review_tasks",
     metadata,
-    Column(
-        "decision_id", String, primary_key=True, comment="digest of job, item and pins; never of the output"
-    ),
+    Column("decision_id", String, primary_key=True, comment="digest of job, item and pins; never of the output"),
     Column("job_id", String, ForeignKey("jobs.job_id"), nullable=False, index=True, comment="id of the job"),
     Column("tenant", String, nullable=False, comment="tenant that owns the job"),
     Column("ordinal", Integer, nullable=False, comment="place in the job, from 0"),
@@ -149,9 +132,7 @@ review_tasks = Table(
     Column("decision", String, nullable=False, comment="clear or review"),
     Column("reasons", sa.JSON, nullable=False, comment="reason codes, strongest first"),
     Column("result_digest", String, nullable=False, comment="digest of the result object"),
-    Column(
-        "outcome_digest", String, nullable=False, comment="digest of the outcome, without job and decision id"
-    ),
+    Column("outcome_digest", String, nullable=False, comment="digest of the outcome, without job and decision id"),
     Column("state", String, nullable=False, comment="open, auto_cleared or done"),
     Column(
         "disputed",
@@ -187,14 +168,7 @@ object_checks = Table(
     Column("found_size_bytes", Integer, comment="size of the stored object"),
     Column("pins_stated", Boolean, comment="whether the result restates the pins of its job"),
     Column("checked_at", UtcMicros, nullable=False, comment="time of the first check with this outcome"),
-    Column(
-        "latest_seq",
-        Sequence64,
-        nullable=False,
-        server_default="0",
-        index=True,
-        comment="newest event about it",
-    ),
+    Column("latest_seq", Sequence64, nullable=False, server_default="0", index=True, comment="newest event about it"),
     comment="last check of each object key",
 )
 

@@ -101,9 +101,7 @@ submissions = Table(
     Column("label", String, nullable=False, comment="name of the document"),
     Column("place", String, nullable=False, server_default="", comment="folder or file it came from"),
     Column("document_digest", String, nullable=False, comment="digest of the document"),
-    Column(
-        "state", String, nullable=False, comment="accepted, joined, conflict, refused, ignored or waiting"
-    ),
+    Column("state", String, nullable=False, comment="accepted, joined, conflict, refused, ignored or waiting"),
     Column(
         "reason_code",
         String,
@@ -111,21 +109,13 @@ submissions = Table(
         server_default="",
         comment="stable reason code, empty where there is none",
     ),
-    Column(
-        "pointer", String, nullable=False, server_default="", comment="place of the fault in the document"
-    ),
+    Column("pointer", String, nullable=False, server_default="", comment="place of the fault in the document"),
     Column("facts", sa.JSON, nullable=False, comment="facts of the reason, as JSON"),
     Column("rows_total", Integer, nullable=False, server_default="0", comment="number of its rows or jobs"),
     Column("accepted", Integer, nullable=False, server_default="0", comment="rows that became jobs"),
     Column("joined", Integer, nullable=False, server_default="0", comment="rows that joined an existing job"),
     Column("refused", Integer, nullable=False, server_default="0", comment="rows that were refused"),
-    Column(
-        "conflicts",
-        Integer,
-        nullable=False,
-        server_default="0",
-        comment="rows whose key names another request",
-    ),
+    Column("conflicts", Integer, nullable=False, server_default="0", comment="rows whose key names another request"),
     Column("stored", sa.JSON, nullable=False, comment="scans that were stored for it"),
     Column("received_at", UtcMicros, nullable=False, comment="time it was received"),
     Column("updated_at", UtcMicros, nullable=False, comment="time of the last change"),
@@ -154,9 +144,7 @@ submission_rows = Table(
         server_default="",
         comment="stable reason code, empty where there is none",
     ),
-    Column(
-        "pointer", String, nullable=False, server_default="", comment="place of the fault in the document"
-    ),
+    Column("pointer", String, nullable=False, server_default="", comment="place of the fault in the document"),
     Column("facts", sa.JSON, nullable=False, comment="facts of the reason, as JSON"),
     comment="one row per row of a batch",
 )
@@ -179,11 +167,7 @@ jobs = Table(
     Column("operation_class", String, nullable=False, comment="what was requested"),
     Column("release_as_written", String, nullable=False, comment="alias, name or id as the caller wrote it"),
     Column(
-        "release_id",
-        String,
-        ForeignKey("releases.release_id"),
-        nullable=False,
-        comment="release pinned at acceptance",
+        "release_id", String, ForeignKey("releases.release_id"), nullable=False, comment="release pinned at acceptance"
     ),
     Column("image_digest", String, nullable=False, comment="pinned image"),
     Column("chain_revision", String, nullable=False, comment="pinned revision of the chain"),
@@ -192,16 +176,11 @@ jobs = Table(
     Column("policy_revision", String, nullable=False, comment="pinned policy"),
     Column("max_queue_age_s", Integer, nullable=False, comment="queue age limit in seconds"),
     Column(
-        "processing_timeout_s",
-        Integer,
-        nullable=False,
-        comment="processing limit from the first claim, in seconds",
+        "processing_timeout_s", Integer, nullable=False, comment="processing limit from the first claim, in seconds"
     ),
     Column("result_retention_s", Integer, nullable=False, comment="how long the result is kept, in seconds"),
     Column("max_attempts", Integer, nullable=False, comment="limit of attempts that spend budget"),
-    Column(
-        "cutoff_margin_s", Integer, nullable=False, comment="seconds before the cutoff at which queueing ends"
-    ),
+    Column("cutoff_margin_s", Integer, nullable=False, comment="seconds before the cutoff at which queueing ends"),
     Column("cutoff_at", UtcMicros, comment="reconciliation cutoff, where one was given"),
     Column("queue_deadline", UtcMicros, nullable=False, comment="time after which an unclaimed job expires"),
     Column("processing_deadline", UtcMicros, comment="time after which no model may be invoked"),
@@ -209,9 +188,7 @@ jobs = Table(
     Column("review_tasks", String, nullable=False, comment="required, best_effort or none"),
     Column("warnings", sa.JSON, nullable=False, comment="codes given at acceptance"),
     Column("items_requested", Integer, nullable=False, comment="number of accepted items"),
-    Column(
-        "state", String, nullable=False, comment="accepted, running, succeeded, failed, expired or canceled"
-    ),
+    Column("state", String, nullable=False, comment="accepted, running, succeeded, failed, expired or canceled"),
     Column("phase", String, nullable=False, comment="phase of an open job"),
     Column("terminal_class", String, comment="class of the terminal state"),
     Column(
@@ -231,24 +208,12 @@ jobs = Table(
     ),
     Column("lease_owner", String, comment="worker that holds the lease"),
     Column("lease_expires_at", UtcMicros, comment="time at which the lease ends unless it is renewed"),
-    Column(
-        "attempts_spent", Integer, nullable=False, server_default="0", comment="attempts that spent budget"
-    ),
-    Column(
-        "closing_attempts",
-        Integer,
-        nullable=False,
-        server_default="0",
-        comment="attempts that only published",
-    ),
+    Column("attempts_spent", Integer, nullable=False, server_default="0", comment="attempts that spent budget"),
+    Column("closing_attempts", Integer, nullable=False, server_default="0", comment="attempts that only published"),
     Column("retry_at", UtcMicros, comment="time before which no attempt starts"),
     Column("wave_id", String, comment="wave that reserves the job"),
     Column(
-        "checkpoint",
-        Integer,
-        nullable=False,
-        server_default="0",
-        comment="items up to which outcomes are committed",
+        "checkpoint", Integer, nullable=False, server_default="0", comment="items up to which outcomes are committed"
     ),
     Column("checkpoint_at", UtcMicros, comment="time of the last checkpoint"),
     Column("result_key", String, comment="key of the result object"),
@@ -275,8 +240,7 @@ jobs = Table(
     CheckConstraint(f"({_TERMINAL}) = (terminal_at IS NOT NULL)", name="terminal_has_time"),
     CheckConstraint(f"({_TERMINAL}) = (terminal_class IS NOT NULL)", name="terminal_has_class"),
     CheckConstraint(
-        "state <> 'succeeded' OR (result_key IS NOT NULL AND result_digest IS NOT NULL)",
-        name="success_has_result",
+        "state <> 'succeeded' OR (result_key IS NOT NULL AND result_digest IS NOT NULL)", name="success_has_result"
     ),
     CheckConstraint("items_requested > 0", name="some_items"),
     CheckConstraint("(lease_owner IS NULL) = (lease_expires_at IS NULL)", name="lease_whole"),
@@ -305,9 +269,7 @@ items = Table(
     Column("size_bytes", Integer, nullable=False, comment="size in bytes"),
     Column("media_type", String, nullable=False, server_default="", comment="media type as stated"),
     Column("tenant", String, nullable=False, comment="tenant that owns the job"),
-    Column(
-        "decision_id", String, nullable=False, comment="digest of job, item and pins; never of the output"
-    ),
+    Column("decision_id", String, nullable=False, comment="digest of job, item and pins; never of the output"),
     Column("item_class", String, comment="final class of the item"),
     Column("decision", String, comment="clear or review"),
     Column("risk_ppm", Integer, comment="probability of tampering in parts per million"),
@@ -367,9 +329,7 @@ attempts = Table(
     Column("closed_at", UtcMicros, comment="time it ended"),
     Column("outcome", String, comment="committed, failed, lost, yielded, ..."),
     Column("failure_class", String, comment="what is known about its failure"),
-    Column(
-        "spent_budget", Boolean, nullable=False, server_default=sa.false(), comment="whether it spent budget"
-    ),
+    Column("spent_budget", Boolean, nullable=False, server_default=sa.false(), comment="whether it spent budget"),
     Column(
         "reason_code",
         String,
@@ -387,14 +347,7 @@ refused_writes = Table(
     "refused_writes",
     metadata,
     Column("refusal_id", Sequence64, primary_key=True, autoincrement=True, comment="number of the rejection"),
-    Column(
-        "job_id",
-        String,
-        ForeignKey("jobs.job_id"),
-        nullable=False,
-        index=True,
-        comment="job that was written to",
-    ),
+    Column("job_id", String, ForeignKey("jobs.job_id"), nullable=False, index=True, comment="job that was written to"),
     Column("lease_epoch", Integer, nullable=False, comment="lease epoch of the writer"),
     Column("current_epoch", Integer, nullable=False, comment="lease epoch that held the job"),
     Column("write_kind", String, nullable=False, comment="what was to be written"),

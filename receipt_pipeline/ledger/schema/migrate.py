@@ -87,9 +87,7 @@ def is_unused(ledger: Ledger) -> bool:
     if jobs.name not in ledger.table_names():
         return True
     used = or_(
-        exists(select(jobs.c.job_id)),
-        exists(select(submissions.c.submission_id)),
-        exists(select(object_refs.c.holder)),
+        exists(select(jobs.c.job_id)), exists(select(submissions.c.submission_id)), exists(select(object_refs.c.holder))
     )
     with ledger.reading() as tx:
         return not tx.scalar(select(used))

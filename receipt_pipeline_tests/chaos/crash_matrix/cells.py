@@ -48,9 +48,7 @@ class Verdict(StrEnum):
 
 
 # Between claim and release a worker holds a lease, sends heartbeats, and has a watchdog.
-UNDER_LEASE = frozenset(
-    {"claim", "begin", "model", "checkpoint", "intent", "upload", "read_back", "commit", "yield"}
-)
+UNDER_LEASE = frozenset({"claim", "begin", "model", "checkpoint", "intent", "upload", "read_back", "commit", "yield"})
 _PLANNED: dict[CellFault, Fault] = {
     CellFault.KILL_BEFORE: Fault.KILL,
     CellFault.KILL_AFTER: Fault.KILL,
@@ -64,11 +62,7 @@ _PLANNED: dict[CellFault, Fault] = {
 _AFTER = frozenset({CellFault.KILL_AFTER, CellFault.HANG})
 # Before a claim there is no lease to lose; before an acceptance there is no job to cancel.
 _ONLY_AFTER = frozenset(
-    {
-        ("claim", CellFault.STALL),
-        ("claim", CellFault.LEASE_THEFT),
-        ("accept", CellFault.CANCELLATION),
-    }
+    {("claim", CellFault.STALL), ("claim", CellFault.LEASE_THEFT), ("accept", CellFault.CANCELLATION)}
 )
 
 

@@ -64,9 +64,7 @@ def _tick_until_finished(services: AppContext, runner: LocalRunner, *, hangs: bo
         listed = submitter.list_jobs(services, services.principal())
         closed = [str(job["job_id"]) for job in listed if job["state"] in TERMINAL_STATES]
         finished = (
-            listed
-            and len(closed) == len(listed)
-            and not maintenance.jobs_with_unfinished_effects(services, closed)
+            listed and len(closed) == len(listed) and not maintenance.jobs_with_unfinished_effects(services, closed)
         )
         if finished and (hangs or not runner.is_busy):
             return

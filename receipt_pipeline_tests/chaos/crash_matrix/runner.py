@@ -60,9 +60,7 @@ class CellRun:
             running.kill()
             raise CellBroken(f"the step {running.order.step} did not end within {within_s:.0f} s")
         if status != 0:
-            raise CellBroken(
-                f"the step {running.order.step} ended with {status}: {_last_log_line(self.folder)}"
-            )
+            raise CellBroken(f"the step {running.order.step} ended with {status}: {_last_log_line(self.folder)}")
 
     @property
     def witness(self) -> Path:
@@ -80,10 +78,7 @@ class CellRun:
         return plan_text(
             *(
                 PlannedFault(
-                    point,
-                    self.cell.planned,
-                    until=str(self.resume_file) if waits else "",
-                    witness=str(self.witness),
+                    point, self.cell.planned, until=str(self.resume_file) if waits else "", witness=str(self.witness)
                 )
                 for point in self.cell.points
             )
@@ -102,9 +97,7 @@ class CellRun:
             time.sleep(POLL_S)
 
 
-def play_cell(
-    cell: Cell, processes: Processes, folder: Path, environment: Mapping[str, str]
-) -> dict[str, Any]:
+def play_cell(cell: Cell, processes: Processes, folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """Play one applicable cell in its fresh instance; returns verdict and detail."""
     run = CellRun(cell, SCENARIOS[cell.boundary], folder, environment, processes)
     try:

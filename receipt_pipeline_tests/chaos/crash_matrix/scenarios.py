@@ -91,11 +91,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         ),
         "takeover": Scenario(
             "reconcile",
-            prepared=(
-                *_SUBMITTED,
-                Preparation("passes", killed_at="model.before"),
-                Preparation("await_lease_end"),
-            ),
+            prepared=(*_SUBMITTED, Preparation("passes", killed_at="model.before"), Preparation("await_lease_end")),
             duplicate_step="reconcile",
         ),
         "expire": Scenario(
@@ -105,9 +101,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
             job_limits={"max_queue_age_s": 1},
         ),
         "cancel": Scenario("cancel", prepared=_SUBMITTED, duplicate_step="cancel", repeated_step="cancel"),
-        "supersede": Scenario(
-            "supersede", prepared=_SUBMITTED, duplicate_step="supersede", repeated_step="supersede"
-        ),
+        "supersede": Scenario("supersede", prepared=_SUBMITTED, duplicate_step="supersede", repeated_step="supersede"),
         # The job's worker was killed and its lease is still valid: a requeue does not wait for its end.
         "requeue": Scenario(
             "requeue",
@@ -138,11 +132,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
             job_limits={"result_retention_s": 1},
         ),
         "publish_report": Scenario(
-            "publish",
-            prepared=_FINISHED,
-            duplicate_step="publish",
-            repeated_step="publish",
-            is_exclusive=True,
+            "publish", prepared=_FINISHED, duplicate_step="publish", repeated_step="publish", is_exclusive=True
         ),
     }
 )

@@ -216,8 +216,7 @@ def _cancel(process: StepProcess) -> None:
     """Cancel the cell's job; a refusal because it is closed counts as done."""
     process.retry(
         lambda: _act_on_job(
-            process,
-            lambda job_id: submitter.cancel_job(process.services, process.services.principal(), job_id),
+            process, lambda job_id: submitter.cancel_job(process.services, process.services.principal(), job_id)
         )
     )
     note_outcomes(process.services, process.folder)
@@ -229,9 +228,7 @@ def _supersede(process: StepProcess) -> None:
     process.retry(
         lambda: _act_on_job(
             process,
-            lambda job_id: submitter.supersede_job(
-                process.services, process.services.principal(), job_id, by=manifest
-            ),
+            lambda job_id: submitter.supersede_job(process.services, process.services.principal(), job_id, by=manifest),
         )
     )
     note_outcomes(process.services, process.folder)
@@ -241,8 +238,7 @@ def _requeue(process: StepProcess) -> None:
     """Return the cell's job to the queue; a refusal because it is closed counts as done."""
     process.retry(
         lambda: _act_on_job(
-            process,
-            lambda job_id: operator.requeue_job(process.services, process.services.principal(), job_id),
+            process, lambda job_id: operator.requeue_job(process.services, process.services.principal(), job_id)
         )
     )
     note_outcomes(process.services, process.folder)
@@ -266,11 +262,7 @@ def _write_late(process: StepProcess) -> None:
     job_id = _job_id(process.services)
     with process.services.ledger.transaction() as tx:
         record_rejected_write(
-            tx,
-            FencingToken(job_id, 0),
-            write_kind="checkpoint",
-            ordinal=0,
-            digest=digest_of("another outcome"),
+            tx, FencingToken(job_id, 0), write_kind="checkpoint", ordinal=0, digest=digest_of("another outcome")
         )
 
 

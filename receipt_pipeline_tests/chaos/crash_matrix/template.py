@@ -107,9 +107,7 @@ def rehearse() -> None:
     """Play a scenario without a fault, so that a fork has little left to import and to compile."""
     with tempfile.TemporaryDirectory(prefix="receipts-rehearsal-") as folder:
         for step in REHEARSED:
-            run_step_order(
-                StepOrder(step, folder, {**MATRIX_LIMITS, "RECEIPTS_HOME": str(Path(folder) / "home")})
-            )
+            run_step_order(StepOrder(step, folder, {**MATRIX_LIMITS, "RECEIPTS_HOME": str(Path(folder) / "home")}))
 
 
 def main() -> None:

@@ -83,9 +83,7 @@ def verify(services: AppContext, folder: Path) -> dict[str, Any]:
     maintenance.reconcile_everything(services)
     second = _dump(services)
     found = _read(services, with_objects=True)
-    faults = [
-        f"a second reconciliation changed {name}" for name in sorted(first) if first[name] != second[name]
-    ]
+    faults = [f"a second reconciliation changed {name}" for name in sorted(first) if first[name] != second[name]]
     faults += [str(violation) for violation in find_violations(found, (*ALWAYS, *AT_REST))]
     faults += _disagreements(services, found)
     faults += _unmatched_notifications(services, found)

@@ -65,9 +65,7 @@ def one_action_per_decision(found: LedgerRows) -> Broken:
         made = sum(row["tasks_made"] for row in found.of("consumed", job_id))
         if len(acted) > 1 or made != len(tasks):
             yield job_id, f"acted {len(acted)} times, made {made} of {len(tasks)} tasks"
-        decisions = sorted(
-            row["decision_id"] for row in found.of("items", job_id) if row["item_class"] == "classified"
-        )
+        decisions = sorted(row["decision_id"] for row in found.of("items", job_id) if row["item_class"] == "classified")
         states = [row["state"] for row in found.of("effects", job_id) if row["kind"] == "review_tasks"]
         if tasks != (decisions if states == ["committed"] else []):
             yield job_id, f"{len(tasks)} tasks of {len(decisions)} decisions, the effect is {states}"
@@ -182,16 +180,8 @@ def no_job_was_settled_too_early(found: Evidence) -> Broken:
             yield after["job_id"], f"settled before {sorted(missing)}"
 
 
-EFFECT_INVARIANTS = (
-    a_job_has_one_publication,
-    terminal_record_has_intents,
-    settled_jobs_have_their_required_effects,
-)
-EFFECT_INVARIANTS_AT_REST = (
-    one_action_per_decision,
-    every_message_is_final,
-    missing_required_effects_are_owned,
-)
+EFFECT_INVARIANTS = (a_job_has_one_publication, terminal_record_has_intents, settled_jobs_have_their_required_effects)
+EFFECT_INVARIANTS_AT_REST = (one_action_per_decision, every_message_is_final, missing_required_effects_are_owned)
 EFFECT_INVARIANTS_OF_WRITES = (
     effects_follow_their_transition_table,
     terminal_record_and_intents_are_one_transaction,

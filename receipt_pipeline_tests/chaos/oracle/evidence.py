@@ -102,9 +102,7 @@ def read_ledger(
                 query = query.where(table.c.job_id == job_id if "job_id" in table.c else sa.false())
             rows[name] = list(tx.rows(query))
         second = dt.timedelta(seconds=1)
-        return LedgerRows(
-            rows=rows, limits=limits, now=tx.now(), second=second, clock_step=second, stored=stored
-        )
+        return LedgerRows(rows=rows, limits=limits, now=tx.now(), second=second, clock_step=second, stored=stored)
 
 
 def find_violations(found: Found, invariants: Iterable[Callable[[Found], Broken]]) -> Iterator[Violation]:

@@ -39,9 +39,7 @@ def results_are_purged_only_when_due(found: LedgerRows) -> Broken:
             continue
         ends = job["terminal_at"] + job["result_retention_s"] * found.second
         tombstones = [row["buried_at"] for row in found.of("tombstones", job["job_id"])]
-        missing = job["result_key"] is not None and (
-            not tombstones or min(tombstones) > job["result_purged_at"]
-        )
+        missing = job["result_key"] is not None and (not tombstones or min(tombstones) > job["result_purged_at"])
         if job["result_purged_at"] < ends or missing:
             yield job["job_id"], f"purged at {job['result_purged_at']}, retained until {ends}"
 
@@ -68,11 +66,7 @@ def every_success_has_its_object(found: LedgerRows) -> Broken:
 
 def every_stored_result_has_an_upload(found: LedgerRows) -> Broken:
     """Every stored result has an upload record; that of a closed job is finished."""
-    uploads = {
-        row["idempotency_key"]: row["state"]
-        for row in found.rows["effects"]
-        if row["kind"] == "result_object"
-    }
+    uploads = {row["idempotency_key"]: row["state"] for row in found.rows["effects"] if row["kind"] == "result_object"}
     closed = {job["job_id"] for job in found.jobs if job["state"] in TERMINAL_STATES}
     for key in found.stored:
         job_id, state = key.split("/")[1], uploads.get(key)
@@ -87,11 +81,7 @@ def results_are_damaged_only_by_accidents(found: Evidence) -> Broken:
     """The product itself never alters, loses or misstates the result of a success."""
     for job in found.jobs:
         key = job["result_key"]
-        if (
-            job["state"] != "succeeded"
-            or job["result_purged_at"] is not None
-            or key in found.objects.corrupted
-        ):
+        if job["state"] != "succeeded" or job["result_purged_at"] is not None or key in found.objects.corrupted:
             continue
         if found.stored.get(key) != job["result_digest"]:
             yield job["job_id"], f"{key} is {'altered' if key in found.stored else 'missing'}"
@@ -104,10 +94,7 @@ def _matches_the_ledger(found: Evidence, job: Row) -> bool:
         document = parse_result(found.objects.stored[job["result_key"]][0])
     except ObjectFault:
         return False
-    stated = [
-        (item.ordinal, item.decision_id, item.outcome.item_class, item.outcome_digest)
-        for item in document.items
-    ]
+    stated = [(item.ordinal, item.decision_id, item.outcome.item_class, item.outcome_digest) for item in document.items]
     listed = [
         (row["ordinal"], row["decision_id"], row["item_class"], row["outcome_digest"])
         for row in found.of("items", job["job_id"])

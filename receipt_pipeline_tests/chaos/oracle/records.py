@@ -117,9 +117,7 @@ def journal_records_each_event_once(found: LedgerRows) -> Broken:
         for ordinal, count in finished.items():
             if count > 1:
                 yield job["job_id"], f"item {ordinal} finished {count} times"
-        end = next(
-            (index for index, event in enumerate(journal) if event["kind"] == "terminal"), len(journal)
-        )
+        end = next((index for index, event in enumerate(journal) if event["kind"] == "terminal"), len(journal))
         for event in journal[end:]:
             if event["kind"] in HOLDER_EVENTS | {"claimed"}:
                 yield job["job_id"], f"{event['kind']} after the terminal record"
@@ -174,9 +172,7 @@ def is_owned(found: LedgerRows, row: Row) -> bool:
     """Return whether an open investigation has an active owner, is in time and names its repair."""
     named = all(row[name] for name in ("suspected_effect", "allowed_repair", "reason_code"))
     in_time = row["deadline_at"] >= found.now
-    return bool(
-        row["state"] == "open" and named and in_time and row["owner"] in found.limits.staffing.principals
-    )
+    return bool(row["state"] == "open" and named and in_time and row["owner"] in found.limits.staffing.principals)
 
 
 def nothing_remains_reserved(found: LedgerRows) -> Broken:

@@ -19,9 +19,7 @@ def attempts_stay_within_their_bounds(found: LedgerRows) -> Broken:
         attempts = found.of("attempts", job_id)
         work = [row for row in attempts if row["kind"] == "work"]
         outcomes = Counter(row["outcome"] for row in attempts)
-        granted = sum(
-            row["kind"] == "closing" and "granted" in row["data"] for row in found.of("events", job_id)
-        )
+        granted = sum(row["kind"] == "closing" and "granted" in row["data"] for row in found.of("events", job_id))
         spared = outcomes["yielded"] + outcomes["requeued"] + outcomes["quarantined"]
         bound = job["max_attempts"] + found.limits.work.item_losses_max * job["items_requested"] + spared
         closing_bound = found.limits.work.closing_attempts_max * (1 + granted)
@@ -97,9 +95,7 @@ def only_the_holder_writes(found: Evidence) -> Broken:
             for name, of in (("written_epoch", "outcome_digest"), ("begun_epoch", "begun_epoch")):
                 if after[of] is not None and after[of] != before[of]:
                     epoch = after[name]
-        elif change.before is None and (
-            change.relation == "attempts" or after.get("kind") == "result_object"
-        ):
+        elif change.before is None and (change.relation == "attempts" or after.get("kind") == "result_object"):
             epoch = after["lease_epoch"]
         if epoch is not None and (epoch, change.actor) != (change.epoch, change.owner):
             where = f"{change.relation} under epoch {epoch}"

@@ -183,9 +183,7 @@ def dispatch(harness: Harness, actor: Actor) -> None:
     waiting = "SELECT 1 FROM jobs WHERE terminal_at IS NULL AND wave_id IS NULL LIMIT 1"
     if not _due(harness, actor, DISPATCH_EVERY_S) or not _any(harness, waiting):
         return
-    found = dispatch_waves(
-        harness.ledger, worker_id="simulated", release_ids=[RELEASE.release_id], limits=LIMITS
-    )
+    found = dispatch_waves(harness.ledger, worker_id="simulated", release_ids=[RELEASE.release_id], limits=LIMITS)
     for wave in found.to_launch:
         if wave.run_key in harness.launched:
             continue

@@ -60,9 +60,7 @@ class Evidence(LedgerRows):
 
 def collect(harness: Harness, *, before: Dump, after: Dump) -> Evidence:
     """Read everything that a harness left."""
-    rows: dict[str, list[Row]] = {
-        table: [_parsed(row) for row in harness.database.rows(table)] for table in TABLES
-    }
+    rows: dict[str, list[Row]] = {table: [_parsed(row) for row in harness.database.rows(table)] for table in TABLES}
     changes = harness.database.changes()
     assert len(changes) >= len(rows["jobs"]), "nothing watches the ledger"
     return Evidence(

@@ -61,12 +61,7 @@ FAULTS_AT: Mapping[Place, Mapping[Fault, float]] = {
         Fault.TIME_JUMPS: 0.03,
         Fault.CLOCK_BACK: 0.03,
     },
-    Place.PENDING_WRITE: {
-        Fault.LEASE_THEFT: 0.6,
-        Fault.CRASH: 0.15,
-        Fault.HANG: 0.05,
-        Fault.ERROR: 0.05,
-    },
+    Place.PENDING_WRITE: {Fault.LEASE_THEFT: 0.6, Fault.CRASH: 0.15, Fault.HANG: 0.05, Fault.ERROR: 0.05},
     Place.OPEN: {
         Fault.LEASE_THEFT: 0.08,
         Fault.CRASH: 0.02,
@@ -85,13 +80,7 @@ FAULTS_AT: Mapping[Place, Mapping[Fault, float]] = {
         Fault.LEASE_THEFT: 0.3,
     },
     Place.LOOK: {Fault.LEASE_THEFT: 0.1, Fault.UNREADABLE: 0.2, Fault.HANG: 0.1, Fault.CRASH: 0.05},
-    Place.SEND: {
-        Fault.REFUSED: 0.25,
-        Fault.LOST: 0.25,
-        Fault.DOUBLED: 0.2,
-        Fault.ANSWER_LOST: 0.2,
-        Fault.CRASH: 0.1,
-    },
+    Place.SEND: {Fault.REFUSED: 0.25, Fault.LOST: 0.25, Fault.DOUBLED: 0.2, Fault.ANSWER_LOST: 0.2, Fault.CRASH: 0.1},
     Place.LAUNCH: {Fault.LOST: 0.15, Fault.DOUBLED: 0.5},
     Place.MODEL: {Fault.CHANGED: 0.15},
     Place.INTERVENTION: {
@@ -117,12 +106,7 @@ AIMS: tuple[tuple[str, Mapping[Fault, float]], ...] = (
     ("model.before", _STOLEN_THERE),
     (
         "put results/",
-        {
-            Fault.GARBLED: 0.5,
-            Fault.PARTIAL_WRITE: 0.15,
-            Fault.PARTIAL_WRITE_CRASH: 0.15,
-            Fault.ANSWER_LOST: 0.15,
-        },
+        {Fault.GARBLED: 0.5, Fault.PARTIAL_WRITE: 0.15, Fault.PARTIAL_WRITE_CRASH: 0.15, Fault.ANSWER_LOST: 0.15},
     ),
     ("", {}),
 )
@@ -172,9 +156,7 @@ class FaultSource:
         self.aim, aimed = AIMS[self._random.randrange(len(AIMS))]
         if self.aim:
             for place in UNAIMED:
-                self._chances[place] = [
-                    (kind, chance * UNAIMED_FACTOR) for kind, chance in self._chances[place]
-                ]
+                self._chances[place] = [(kind, chance * UNAIMED_FACTOR) for kind, chance in self._chances[place]]
         self._chances[Place.AIM] = list(aimed.items())
 
     def place_of(self, place: Place, what: str) -> Place:

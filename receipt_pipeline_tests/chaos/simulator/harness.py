@@ -23,13 +23,7 @@ from receipt_pipeline_tests.chaos.simulator.fakes import MemoryChannel, MemoryOb
 from receipt_pipeline_tests.chaos.simulator.faults import Fault, FaultSource, Place
 from receipt_pipeline_tests.chaos.simulator.ledger import MemoryDatabase
 from receipt_pipeline_tests.chaos.simulator.scheduler import Actor, Scheduler, SimulatedCrash
-from receipt_pipeline_tests.chaos.simulator.script import (
-    CALLER,
-    LIMITS,
-    SimulatedChain,
-    WantedJob,
-    wanted_jobs,
-)
+from receipt_pipeline_tests.chaos.simulator.script import CALLER, LIMITS, SimulatedChain, WantedJob, wanted_jobs
 
 NOWHERE = Path("simulated")
 JUMPS_S = (8, 31, 31, 65, 130, 400)
@@ -101,9 +95,7 @@ class Harness:
     @property
     def intake(self) -> IntakeContext:
         """Return the context of acceptance."""
-        return IntakeContext(
-            self.ledger, self.objects, LIMITS, NOWHERE, lambda tenant, job_id: f"{tenant}/{job_id}"
-        )
+        return IntakeContext(self.ledger, self.objects, LIMITS, NOWHERE, lambda tenant, job_id: f"{tenant}/{job_id}")
 
     @staticmethod
     def principal(tenant: str) -> Principal:
@@ -253,9 +245,7 @@ class Harness:
     def _shares(self) -> list[int]:
         """Return up to which number of all shares each actor's reach; no actor joins later."""
         if len(self._shares_up_to) != len(self.scheduler.actors):
-            self._shares_up_to = list(
-                itertools.accumulate(SHARES.get(a.role, 1) for a in self.scheduler.actors)
-            )
+            self._shares_up_to = list(itertools.accumulate(SHARES.get(a.role, 1) for a in self.scheduler.actors))
         return self._shares_up_to
 
     def _held_by(self, actor: Actor) -> str | None:
@@ -314,11 +304,7 @@ class Harness:
 
     def _send_due_heartbeats(self) -> None:
         for actor in self.scheduler.actors:
-            if (
-                actor.heartbeat is not None
-                and not actor.silent
-                and actor.heartbeat_due_s <= self.clock.seconds
-            ):
+            if actor.heartbeat is not None and not actor.silent and actor.heartbeat_due_s <= self.clock.seconds:
                 self._send_heartbeat(actor)
 
     def _send_heartbeat(self, actor: Actor) -> None:

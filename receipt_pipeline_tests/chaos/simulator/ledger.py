@@ -48,16 +48,7 @@ WATCHED: dict[Table, tuple[str, ...]] = {
         "lease_expires_at",
         "attempts_spent",
     ),
-    items: (
-        "job_id",
-        "ordinal",
-        "item_class",
-        "decision",
-        "outcome_digest",
-        "written_epoch",
-        "begun_epoch",
-        "losses",
-    ),
+    items: ("job_id", "ordinal", "item_class", "decision", "outcome_digest", "written_epoch", "begun_epoch", "losses"),
     attempts: ("job_id", "lease_epoch", "kind", "owner", "closed_at", "outcome"),
     effects: ("job_id", "idempotency_key", "kind", "lease_epoch", "required", "state"),
     outbox: ("job_id", "message_id", "state"),
@@ -179,15 +170,7 @@ class MemoryDatabase:
         """Return every committed change of the watched rows, in order."""
         rows = self.connection.execute(f"SELECT number, {CHANGE_COLUMNS} FROM changes ORDER BY number")
         return [
-            Change(
-                number,
-                actor,
-                now_us,
-                relation,
-                json.loads(before) if before else None,
-                json.loads(after),
-                *job,
-            )
+            Change(number, actor, now_us, relation, json.loads(before) if before else None, json.loads(after), *job)
             for number, actor, now_us, relation, before, after, *job in rows
         ]
 
@@ -232,8 +215,6 @@ def _numbers(seed: int) -> Callable[[dt.datetime], ULID]:
 
     def number(moment: dt.datetime) -> ULID:
         millis = int(moment.timestamp() * 1000)
-        return ULID.from_bytes(
-            millis.to_bytes(6, "big") + seed.to_bytes(6, "big") + next(count).to_bytes(4, "big")
-        )
+        return ULID.from_bytes(millis.to_bytes(6, "big") + seed.to_bytes(6, "big") + next(count).to_bytes(4, "big"))
 
     return number

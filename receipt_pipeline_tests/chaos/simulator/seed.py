@@ -15,13 +15,7 @@ from receipt_pipeline.reconciliation.repair import reconcile, reconcile_ledger
 from receipt_pipeline.worker.dispatch import dispatch_waves
 from receipt_pipeline_tests.chaos.oracle.evidence import Violation, find_violations
 from receipt_pipeline_tests.chaos.oracle.invariants import INVARIANTS
-from receipt_pipeline_tests.chaos.simulator.actors import (
-    add_actors,
-    consume_all,
-    deliver_all,
-    intervene,
-    run_wave,
-)
+from receipt_pipeline_tests.chaos.simulator.actors import add_actors, consume_all, deliver_all, intervene, run_wave
 from receipt_pipeline_tests.chaos.simulator.evidence import Evidence, collect
 from receipt_pipeline_tests.chaos.simulator.faults import Decision, FaultSource
 from receipt_pipeline_tests.chaos.simulator.harness import Harness
@@ -56,9 +50,7 @@ class SeedReport:
     log: tuple[str, ...]
 
 
-def simulate_seed(
-    database: MemoryDatabase, seed: int, *, disabled: frozenset[int] = frozenset()
-) -> SeedReport:
+def simulate_seed(database: MemoryDatabase, seed: int, *, disabled: frozenset[int] = frozenset()) -> SeedReport:
     """Run one seed to its end and look at every invariant.
 
     Args:
@@ -178,9 +170,7 @@ def run_pass(harness: Harness, number: int) -> None:
     waves: list[str] = []
     owner = f"worker-0.{number}"
     with harness.acting_as("dispatcher-0"):
-        found = dispatch_waves(
-            harness.ledger, worker_id="simulated", release_ids=[RELEASE.release_id], limits=LIMITS
-        )
+        found = dispatch_waves(harness.ledger, worker_id="simulated", release_ids=[RELEASE.release_id], limits=LIMITS)
         waves = [wave.wave_id for wave in found.to_launch]
     for wave_id in waves:
         with harness.acting_as(owner):
@@ -219,11 +209,7 @@ def resolve_held_jobs(harness: Harness) -> None:
         for keep in choices:
             try:
                 resolve_quarantine(
-                    harness.reconciler,
-                    job_id=row["job_id"],
-                    actor="operator",
-                    keep=keep,
-                    withdraw=keep is None,
+                    harness.reconciler, job_id=row["job_id"], actor="operator", keep=keep, withdraw=keep is None
                 )
             except PipelineError as error:
                 harness.note(f"operator: {error.reason.code} for {row['job_id']}")

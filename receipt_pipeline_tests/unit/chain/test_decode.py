@@ -87,9 +87,7 @@ def test_more_bytes_than_the_limit_are_rejected_unread() -> None:
     assert the_code(saved(a_picture(), "PNG"), DecodeLimits(scan_size_bytes_max=20)) == "SCAN.TOO_LARGE.v1"
 
 
-@pytest.mark.parametrize(
-    "data", [b"hello", b"PK\x03\x04" + bytes(40), b"\x00\x00\x00\x1cftypavif" + bytes(40)]
-)
+@pytest.mark.parametrize("data", [b"hello", b"PK\x03\x04" + bytes(40), b"\x00\x00\x00\x1cftypavif" + bytes(40)])
 def test_other_kinds_are_rejected_as_unsupported(data: bytes) -> None:
     assert the_code(data) == "SCAN.UNSUPPORTED.v1"
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from receipt_pipeline.chain.extract.amounts import (
-    AmountContext,
-    decimal_mark_of,
-    find_amounts,
-    normalized_digits,
-)
+from receipt_pipeline.chain.extract.amounts import AmountContext, decimal_mark_of, find_amounts, normalized_digits
 from receipt_pipeline.chain.extract.currency import (
     day_comes_first,
     dollar_currency,
@@ -74,8 +69,7 @@ def test_the_rest_of_the_receipt_settles_what_a_thousands_mark_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["30/03/2018", "12:30:45", "2018-03-30", "@6.00%", "GST 6%", "250ML", "1.5KG", "A4-2.50-X", "2.500x3"],
+    "text", ["30/03/2018", "12:30:45", "2018-03-30", "@6.00%", "GST 6%", "250ML", "1.5KG", "A4-2.50-X", "2.500x3"]
 )
 def test_dates_times_rates_and_measures_are_no_amounts(text: str) -> None:
     assert [found.printed for found in find_amounts(text, BARE) if found.has_cents] == []

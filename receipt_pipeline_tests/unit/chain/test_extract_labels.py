@@ -51,16 +51,12 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "label"), [(kind, label) for kind, labels in LABELS.items() for label in labels]
-)
+@pytest.mark.parametrize(("kind", "label"), [(kind, label) for kind, labels in LABELS.items() for label in labels])
 def test_a_label_says_what_its_amount_is(kind: LabelKind, label: str) -> None:
     assert kind_of_label(label) == kind
 
 
-@pytest.mark.parametrize(
-    "head", ["GST SUMMARY  AMOUNT(RM)  TAX(RM)", "Steuer %  Netto  Steuer  Brutto", "Tax Code  %"]
-)
+@pytest.mark.parametrize("head", ["GST SUMMARY  AMOUNT(RM)  TAX(RM)", "Steuer %  Netto  Steuer  Brutto", "Tax Code  %"])
 def test_heads_of_tax_tables_are_known(head: str) -> None:
     assert opens_tax_summary(head)
 
@@ -119,9 +115,7 @@ def test_the_labelled_date_wins_over_others() -> None:
     assert read.iso == "2020-03-15"
 
 
-@pytest.mark.parametrize(
-    "text", ["31/02/2018 x", "99/99/2018", "1-300-80-2366", "Tel 03-7880 5750", "no date at all"]
-)
+@pytest.mark.parametrize("text", ["31/02/2018 x", "99/99/2018", "1-300-80-2366", "Tel 03-7880 5750", "no date at all"])
 def test_numbers_that_are_no_day_are_no_date(text: str) -> None:
     assert the_date(text) is None
 

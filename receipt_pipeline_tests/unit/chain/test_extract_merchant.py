@@ -6,11 +6,7 @@ import pytest
 
 from receipt_pipeline.chain.extract.amounts import with_dollar_marks
 from receipt_pipeline.chain.extract.fields import extract_fields
-from receipt_pipeline.chain.extract.merchant import (
-    normalized_address,
-    normalized_name,
-    with_letters_for_digits,
-)
+from receipt_pipeline.chain.extract.merchant import normalized_address, normalized_name, with_letters_for_digits
 from receipt_pipeline_tests.printed_receipt import reading_of
 
 

@@ -189,11 +189,7 @@ def test_a_receipt_is_read_as_it_is_printed(printed: Printed) -> None:
 def test_sums_named_in_chinese_are_sorted_by_what_they_are() -> None:
     chinese = next(one for one in RECEIPTS if one.name == "simplified chinese")
     fields = extract_fields(reading_of(chinese.text))
-    assert [amount.minor for amount in (fields.subtotal, fields.cash, fields.change) if amount] == [
-        2800,
-        3000,
-        400,
-    ]
+    assert [amount.minor for amount in (fields.subtotal, fields.cash, fields.change) if amount] == [2800, 3000, 400]
 
 
 def test_the_payment_is_part_of_the_document_where_it_is_told() -> None:

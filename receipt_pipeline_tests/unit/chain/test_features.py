@@ -173,14 +173,7 @@ def test_a_doubtful_total_is_supported_by_nothing_and_refuses_no_scan() -> None:
 
 def test_a_genuine_receipt_offers_its_proofs_and_keeps_them() -> None:
     values = values_of(NUMBERED)
-    raised = (
-        "change_unmet",
-        "tax_rate_unmet",
-        "goods_short",
-        "paid_otherwise",
-        "paid_off_coin",
-        "rounding_odd",
-    )
+    raised = ("change_unmet", "tax_rate_unmet", "goods_short", "paid_otherwise", "paid_off_coin", "rounding_odd")
     assert {name: values[name] for name in raised} == dict.fromkeys(raised, 0.0)
     assert (values["numbers_agreeing"], values["numbers_contradicting"]) == (1, 0)
     assert values["unexplained_share"] == values["sums_failed_share"] == 0

@@ -19,12 +19,7 @@ def scan_of(drawn: DrawnReceipt) -> tuple[DecodedScan, tuple[TextLine, ...]]:
     gray = np.asarray(drawn.image.convert("RGB")).astype(float)
     pixels = np.clip(gray + noise, 0, 255).astype(np.uint8)
     lines = tuple(
-        TextLine(
-            cell.text,
-            (cell.boxes[0][0], cell.boxes[0][1], cell.boxes[-1][2], cell.boxes[-1][3]),
-            1.0,
-            0,
-        )
+        TextLine(cell.text, (cell.boxes[0][0], cell.boxes[0][1], cell.boxes[-1][2], cell.boxes[-1][3]), 1.0, 0)
         for cell in drawn.cells
         if cell.text
     )
@@ -41,17 +36,12 @@ def test_a_figure_pasted_over_another_is_seen_as_its_copy() -> None:
     assert not copied(scan, lines)
     amounts = [line for line in lines if re.fullmatch(r"\d+\.\d\d", line.text)]
     source, target = next(
-        (one, other)
-        for one in amounts
-        for other in amounts
-        if len(one.text) == len(other.text) and one != other
+        (one, other) for one in amounts for other in amounts if len(one.text) == len(other.text) and one != other
     )
     pixels = scan.pages[0].pixels.copy()
     left, top, right, bottom = source.box
     to_right, to_top = target.box[2], target.box[1]
-    pixels[to_top : to_top + bottom - top, to_right - (right - left) : to_right] = pixels[
-        top:bottom, left:right
-    ]
+    pixels[to_top : to_top + bottom - top, to_right - (right - left) : to_right] = pixels[top:bottom, left:right]
     assert copied(DecodedScan("png", (Page(0, pixels),)), lines)
 
 

@@ -39,13 +39,7 @@ def test_only_a_number_that_fails_its_own_check_is_invalid(printed: str, invalid
 
 @pytest.mark.parametrize(
     ("printed", "night"),
-    [
-        ("12:41", False),
-        ("02:15:09", True),
-        ("12:30 AM", True),
-        ("12:30 PM", False),
-        ("OPEN 10:00 TO 02:00", False),
-    ],
+    [("12:41", False), ("02:15:09", True), ("12:30 AM", True), ("12:30 PM", False), ("OPEN 10:00 TO 02:00", False)],
 )
 def test_a_sale_at_night_is_seen_and_opening_hours_are_none(printed: str, night: bool) -> None:
     assert is_sold_at_night([printed]) is night

@@ -50,9 +50,7 @@ def test_lines_of_one_row_go_left_to_right_and_rows_top_to_bottom() -> None:
 def test_all_pages_are_read_in_order_and_each_reports_progress() -> None:
     pages = tuple(Page(index, np.full((30, 40 + index, 3), 255, np.uint8)) for index in range(3))
     seen: list[int] = []
-    reading = read_scan(
-        DecodedScan("pdf", pages), NamingEngine(blank=(1,)), on_page=lambda: seen.append(len(seen))
-    )
+    reading = read_scan(DecodedScan("pdf", pages), NamingEngine(blank=(1,)), on_page=lambda: seen.append(len(seen)))
     assert seen == [0, 1, 2]
     assert [line.text for line in reading.lines] == ["page 0", "page 2"]
     assert reading.page_sizes == ((40, 30), (41, 30), (42, 30))
@@ -110,9 +108,7 @@ def paper(width_px: int = 800, height_px: int = 1200, brightness: int = 245) -> 
     return np.full((height_px, width_px, 3), brightness, np.uint8)
 
 
-def printed(
-    page: NDArray[np.uint8], left: int, top: int, right: int, bottom: int, darkness: int = 30
-) -> None:
+def printed(page: NDArray[np.uint8], left: int, top: int, right: int, bottom: int, darkness: int = 30) -> None:
     """Put stripes like print on the page."""
     page[top:bottom:6, left:right] = darkness
     page[top + 1 : bottom : 6, left:right] = darkness
@@ -187,9 +183,7 @@ def test_an_altered_copy_is_refused_and_kept_as_evidence(tmp_path: Path) -> None
     assert files.rec.read_bytes() == b"something else"
 
 
-def test_an_installation_without_models_is_named_as_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installation_without_models_is_named_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ocr_models, "installed_models_directory", lambda: tmp_path / "nowhere")
     with pytest.raises(IdentityMismatch) as caught:
         place_models(tmp_path / "models")

@@ -85,12 +85,7 @@ def test_the_small_print_of_a_long_paper_is_read(engine: RapidOcrEngine) -> None
     paper = Image.new("RGB", (600, 5000), "white")
     pen = ImageDraw.Draw(paper)
     for row in range(40):
-        pen.text(
-            (40, 40 + 120 * row),
-            f"Article {row:02}   {row}.50",
-            fill="black",
-            font=ImageFont.load_default(24),
-        )
+        pen.text((40, 40 + 120 * row), f"Article {row:02}   {row}.50", fill="black", font=ImageFont.load_default(24))
     lines = engine.read_page(Page(0, np.array(paper)))
     text = " ".join(line.text.replace(" ", "") for line in lines)
     assert all(f"Article{row:02}" in text for row in range(40))

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from receipt_pipeline.chain.ocr.letters import (
-    KNOWN_WORDS,
-    Letter,
-    is_known,
-    letters_of,
-    mean_probability,
-    weighed_text,
-)
+from receipt_pipeline.chain.ocr.letters import KNOWN_WORDS, Letter, is_known, letters_of, mean_probability, weighed_text
 
 CHARACTERS = ["", *"JALNI0123456789.TO", " "]
 
@@ -47,11 +40,7 @@ def test_repeated_columns_are_one_letter_and_a_blank_parts_equal_ones() -> None:
 def test_a_doubtful_letter_keeps_what_else_it_may_be() -> None:
     (letter,) = letters_of(columns({"I": 0.6, "L": 0.3, "1": 0.02}), CHARACTERS)
     assert letter.text == "I"
-    assert [(text, round(chance, 2)) for text, chance in letter.others] == [
-        ("L", 0.3),
-        ("", 0.08),
-        ("1", 0.02),
-    ]
+    assert [(text, round(chance, 2)) for text, chance in letter.others] == [("L", 0.3), ("", 0.08), ("1", 0.02)]
 
 
 def test_limits_say_what_a_surely_read_letter_may_be_instead() -> None:
@@ -75,10 +64,7 @@ def test_a_letter_that_was_not_read_is_kept_as_a_possibility_unless_it_is_its_ne
         (line("TAMANI", at5=(("", 0.3),)), "TAMAN"),
         (line("0ATU 4", at0=(("B", 0.4),)), "BATU 4"),
         (line("14JALAN MANIS"), "14JALAN MANIS"),
-        (
-            [Letter("1", 0.99), Letter("4", 0.99), Letter("", 0.65, ((" ", 0.35),)), *line("JALAN")],
-            "14 JALAN",
-        ),
+        ([Letter("1", 0.99), Letter("4", 0.99), Letter("", 0.65, ((" ", 0.35),)), *line("JALAN")], "14 JALAN"),
         ([*line("CHA"), Letter("", 0.7, (("N", 0.3),)), *line("GE")], "CHANGE"),
     ],
 )

@@ -108,9 +108,7 @@ def test_a_plain_receipt_is_cleared_with_its_fields_and_evidence() -> None:
 
 
 def test_the_same_bytes_give_the_same_outcome_digest() -> None:
-    assert (
-        classify(chain(PLAIN), picture()).outcome_digest == classify(chain(PLAIN), picture()).outcome_digest
-    )
+    assert classify(chain(PLAIN), picture()).outcome_digest == classify(chain(PLAIN), picture()).outcome_digest
 
 
 def test_an_outcome_survives_its_document() -> None:
@@ -267,10 +265,7 @@ def test_a_rescan_is_reviewed_and_names_the_item_that_it_repeats() -> None:
 def test_goods_that_do_not_add_up_are_reviewed_with_the_meaning_of_the_evidence() -> None:
     altered = RECEIPTS_AND_OUTCOMES[0][0].replace("BOOK RM 25.45", "BOOK RM 95.45")
     outcome = classify(chain(altered.split("|")), blank_png())
-    assert (outcome.decision, outcome.reasons) == (
-        Decision.REVIEW,
-        ("RISK.HIGH.v1", "ARITHMETIC.DISAGREES.v1"),
-    )
+    assert (outcome.decision, outcome.reasons) == (Decision.REVIEW, ("RISK.HIGH.v1", "ARITHMETIC.DISAGREES.v1"))
     meanings = {one["feature"]: one["meaning"] for one in outcome.evidence["contributions"]}
     assert meanings["goods_sum_unmet"] == "the goods add up to no printed sum"
 

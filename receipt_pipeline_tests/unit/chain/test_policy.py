@@ -48,12 +48,7 @@ DOCUMENT: dict[str, Any] = {
 PAGE_TEXT = reading_of("SHOP SDN BHD\nINV 20180314001\nDATE: 14/03/2018\nTEA   RM 4.60\nTOTAL   RM 4.60\n")
 FIELDS = extract_fields(PAGE_TEXT)
 NOTHING = PageText((), ((100, 100),))
-HEAVY = (
-    ("figures_copied", 3.0),
-    ("tail_unexplained", 0.5),
-    ("goods_short", 0.4),
-    ("dates_contradicting", 0.2),
-)
+HEAVY = (("figures_copied", 3.0), ("tail_unexplained", 0.5), ("goods_short", 0.4), ("dates_contradicting", 0.2))
 
 
 def policy(**changes: Any) -> Policy:

@@ -196,9 +196,7 @@ def test_the_image_digest_follows_the_libraries_that_shape_results(
     library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = installed_image_digest(tmp_path)
-    monkeypatch.setattr(
-        "receipt_pipeline.chain.release.version", lambda name: "0" if name == library else "1"
-    )
+    monkeypatch.setattr("receipt_pipeline.chain.release.version", lambda name: "0" if name == library else "1")
     changed = installed_image_digest(tmp_path)
     monkeypatch.setattr("receipt_pipeline.chain.release.version", lambda name: "1")
     assert len({before, changed, installed_image_digest(tmp_path)}) == 3

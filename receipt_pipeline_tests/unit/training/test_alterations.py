@@ -13,20 +13,7 @@ from training.draw import Wear, draw_receipt, paste_digit
 from training.genuine_texts import content_of_text
 
 GOODS = (
-    *(
-        "SHOP SDN BHD",
-        "QTY",
-        "PRICE",
-        "AMOUNT",
-        "TEA",
-        "2 X",
-        "1.30",
-        "2.60",
-        "COFFEE",
-        "1 X",
-        "4.60",
-        "4.60",
-    ),
+    *("SHOP SDN BHD", "QTY", "PRICE", "AMOUNT", "TEA", "2 X", "1.30", "2.60", "COFFEE", "1 X", "4.60", "4.60"),
     *("TOTAL", "7.20", "CASH", "10.00", "CHANGE", "2.80"),
 )
 BY_NAME = {one.name: one for one in ALTERATIONS}

@@ -130,7 +130,4 @@ def test_the_shipped_models_are_of_their_plans_and_read_no_unknown_feature() -> 
 
 def test_bins_hold_equally_many_and_say_what_came_true() -> None:
     table = reliability([(0.1, False), (0.2, False), (0.8, True), (0.9, True)], bins=2)
-    assert [(row["count"], row["risk_mean"], row["forged_share"]) for row in table] == [
-        (2, 0.15, 0.0),
-        (2, 0.85, 1.0),
-    ]
+    assert [(row["count"], row["risk_mean"], row["forged_share"]) for row in table] == [(2, 0.15, 0.0), (2, 0.85, 1.0)]

@@ -102,18 +102,13 @@ TABLES: dict[str, tuple[SchemaItem, ...]] = {
         Column("imported_by", String, nullable=False),
         Column("imported_at", UtcMicros, nullable=False),
         Column("latest_seq", Sequence64, server_default="0", nullable=False),
-        CheckConstraint(
-            "(terminal_class IS NULL) = (ended_at IS NULL)", name=conv("ck_imported_jobs_class_has_end")
-        ),
+        CheckConstraint("(terminal_class IS NULL) = (ended_at IS NULL)", name=conv("ck_imported_jobs_class_has_end")),
         CheckConstraint("items_requested > 0", name=conv("ck_imported_jobs_some_items")),
         CheckConstraint(
-            "terminal_class IS NOT NULL OR investigation_id IS NOT NULL",
-            name=conv("ck_imported_jobs_classed_or_asked"),
+            "terminal_class IS NOT NULL OR investigation_id IS NOT NULL", name=conv("ck_imported_jobs_classed_or_asked")
         ),
         PrimaryKeyConstraint("job_id", name="pk_imported_jobs"),
-        UniqueConstraint(
-            "tenant", "origin", "external_id", name="uq_imported_jobs_tenant_origin_external_id"
-        ),
+        UniqueConstraint("tenant", "origin", "external_id", name="uq_imported_jobs_tenant_origin_external_id"),
     ),
     "investigations": (
         Column("investigation_id", String, nullable=False),
@@ -325,9 +320,7 @@ TABLES: dict[str, tuple[SchemaItem, ...]] = {
             "state IN ('accepted', 'running', 'succeeded', 'failed', 'expired', 'canceled')",
             name=conv("ck_jobs_state_known"),
         ),
-        CheckConstraint(
-            "(lease_owner IS NULL) = (lease_expires_at IS NULL)", name=conv("ck_jobs_lease_whole")
-        ),
+        CheckConstraint("(lease_owner IS NULL) = (lease_expires_at IS NULL)", name=conv("ck_jobs_lease_whole")),
         CheckConstraint("items_requested > 0", name=conv("ck_jobs_some_items")),
         ForeignKeyConstraint(["release_id"], ["releases.release_id"], name="fk_jobs_release_id"),
         PrimaryKeyConstraint("job_id", name="pk_jobs"),
@@ -342,9 +335,7 @@ TABLES: dict[str, tuple[SchemaItem, ...]] = {
         Column("reason_code", String, server_default="", nullable=False),
         Column("pointer", String, server_default="", nullable=False),
         Column("facts", JSON, nullable=False),
-        ForeignKeyConstraint(
-            ["submission_id"], ["submissions.submission_id"], name="fk_submission_rows_submission_id"
-        ),
+        ForeignKeyConstraint(["submission_id"], ["submissions.submission_id"], name="fk_submission_rows_submission_id"),
         PrimaryKeyConstraint("submission_id", "row_no", name="pk_submission_rows"),
     ),
     "attempts": (
@@ -420,8 +411,7 @@ TABLES: dict[str, tuple[SchemaItem, ...]] = {
             name=conv("ck_items_class_known"),
         ),
         CheckConstraint(
-            "item_class IS NULL OR item_class NOT IN ('classified', 'unchanged') "
-            "OR outcome_digest IS NOT NULL",
+            "item_class IS NULL OR item_class NOT IN ('classified', 'unchanged') OR outcome_digest IS NOT NULL",
             name=conv("ck_items_kept_has_outcome"),
         ),
         ForeignKeyConstraint(["job_id"], ["jobs.job_id"], name="fk_items_job_id"),

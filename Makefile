@@ -47,7 +47,7 @@ simulate: $(READY) ## simulate 1,000 seeds and check every invariant; ARGS="--se
 	@$(BIN)/python -m receipt_pipeline_tests.chaos.simulate $(ARGS)
 
 concurrency: $(READY) ## run eight workers over 2,000 jobs on PostgreSQL with kills and a server restart
-	@RECEIPTS_TEST_JOBS=2000 $(BIN)/python -m pytest -s receipt_pipeline_tests/crash/test_many_workers.py
+	@RECEIPTS_TEST_JOBS=2000 $(BIN)/python -m pytest -s receipt_pipeline_tests/chaos/test_many_workers.py
 
 train: $(READY) ## train the shipped risk models and write the releases: make train TEXTS=FOLDER
 	@$(BIN)/python -m training.fit $(if $(TEXTS),--texts $(TEXTS)) $(if $(KEPT),--kept $(KEPT)) $(ARGS)

@@ -11,6 +11,6 @@ fork_server.set_forkserver_preload(
         "receipt_pipeline.cli.main",
         "receipt_pipeline_tests.crash.worker_process",
         "receipt_pipeline_tests.crash.intake_process",
-        "receipt_pipeline_tests.crash.many_workers",
+        "receipt_pipeline_tests.chaos.many_workers",
     ]
 )

@@ -23,10 +23,7 @@ from receipt_pipeline.ledger.schema.jobs import events, jobs, refused_writes
 from receipt_pipeline.objects.store import RESULTS_PREFIX
 from receipt_pipeline.reconciliation.checks import run_check
 from receipt_pipeline.reconciliation.repair import reconcile
-from receipt_pipeline_tests.chaos.oracle.evidence import find_violations, read_ledger
-from receipt_pipeline_tests.chaos.oracle.invariants import ALWAYS, AT_REST
-from receipt_pipeline_tests.conftest import TEST_SETTINGS
-from receipt_pipeline_tests.crash.many_workers import (
+from receipt_pipeline_tests.chaos.many_workers import (
     LIMITS,
     WorkerPool,
     accept_jobs,
@@ -34,6 +31,9 @@ from receipt_pipeline_tests.crash.many_workers import (
     services_of,
     work_under_faults,
 )
+from receipt_pipeline_tests.chaos.oracle.evidence import find_violations, read_ledger
+from receipt_pipeline_tests.chaos.oracle.invariants import ALWAYS, AT_REST
+from receipt_pipeline_tests.conftest import TEST_SETTINGS
 from receipt_pipeline_tests.postgres_server import private_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(3600)]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 
 from receipt_pipeline.chain.values import ReceiptFields
 
@@ -76,16 +74,6 @@ def evaluate_fields(predictions: Mapping[str, KeyFields], truths: Mapping[str, K
         strict=_scores(predictions, truths, lambda _field, text: text),
         normalised=_scores(predictions, truths, normalised_value),
     )
-
-
-def read_truths(folder: Path) -> dict[str, dict[str, str | None]]:
-    """Return the key fields of all truth files (`*.json` with an id and the four fields) by id."""
-    truths: dict[str, dict[str, str | None]] = {}
-    for path in sorted(folder.glob("*.json")):
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(document, dict) and "id" in document and all(field in document for field in FIELDS):
-            truths[document["id"]] = {field: document[field] for field in FIELDS}
-    return truths
 
 
 def normalised_value(field: str, text: str) -> str | Decimal:

@@ -282,13 +282,3 @@ def leave_place(tx: LedgerTransaction, submission_ids: Iterable[str]) -> None:
             .where(submissions.c.submission_id.in_(listed[start : start + KEYS_BATCH_MAX]))
             .values(place="")
         )
-
-
-def list_submissions(
-    tx: LedgerTransaction, *, tenant: str, state: SubmissionState | None = None, limit: int = 1_000
-) -> list[dict[str, Any]]:
-    """Return a tenant's deliveries, newest first."""
-    query = select(submissions).where(submissions.c.tenant == tenant)
-    if state is not None:
-        query = query.where(submissions.c.state == state)
-    return tx.rows(query.order_by(submissions.c.received_at.desc()).limit(limit))

@@ -20,11 +20,6 @@ def stop_all() -> None:
     _silenced.set()
 
 
-def resume_all() -> None:
-    """Let the heartbeats of this process go on."""
-    _silenced.clear()
-
-
 class Heartbeat:
     """Beats every `heartbeat_s` by absolute due times, in a thread, while a group of jobs is worked off.
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,6 @@ from receipt_pipeline.evaluation.fields import (
     normalised_value,
     read_amount,
     read_day,
-    read_truths,
     strict_fields,
 )
 from receipt_pipeline_tests.printed_receipt import reading_of
@@ -58,12 +55,6 @@ def test_amounts_are_compared_as_numbers(text: str, value: str | None) -> None:
 def test_dates_are_compared_as_days(text: str, iso: str | None) -> None:
     assert read_day(text) == iso
     assert normalised_value("date", text) == (iso or "31022018")
-
-
-def test_truth_files_are_told_by_their_fields(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(json.dumps({"id": "a", **TRUTH}), encoding="utf-8")
-    (tmp_path / "other.json").write_text("[]", encoding="utf-8")
-    assert read_truths(tmp_path) == {"a": TRUTH}
 
 
 def test_fields_are_compared_in_upper_case_and_totals_without_letters() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -228,9 +227,3 @@ def _evidence(item: StoredItem, candidates: list[dict[str, Any]], caller: str, p
 def record_replay(tx: LedgerTransaction, job: JobRow, *, door: str) -> None:
     """Journal that an identical request joined this job."""
     append_event(tx, EventKind.REPLAYED, job_id=job.job_id, tenant=job.tenant, door=door)
-
-
-def queue_age_s(job: JobRow, *, at: dt.datetime) -> float:
-    """Return seconds from submission to the first claim, the terminal record, or `at`."""
-    end = job.claimed_at or job.terminal_at or at
-    return max(0.0, (end - job.submitted_at).total_seconds())

@@ -7,7 +7,16 @@ from typing import Any
 
 import typer
 
-from receipt_pipeline.cli.output import JSON, Exit, print_json, print_table, reports_errors, stderr, stdout
+from receipt_pipeline.cli.output import (
+    JSON,
+    Exit,
+    interrupt_on_sigterm,
+    print_json,
+    print_table,
+    reports_errors,
+    stderr,
+    stdout,
+)
 from receipt_pipeline.core.errors import InputRefused
 from receipt_pipeline.core.reasons import FIELD_INVALID
 
@@ -27,6 +36,7 @@ def drill(
     """Rehearse failures with real processes in a temporary data directory."""
     if story not in (FOUR_JOBS, LEASE_THEFT):
         raise InputRefused(FIELD_INVALID, pointer="--story", allowed=f"{FOUR_JOBS}, {LEASE_THEFT}")
+    interrupt_on_sigterm()
     answer = _play(story, as_json=as_json)
     if as_json:
         print_json(answer)

@@ -7,11 +7,13 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from functools import wraps
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import typer
@@ -74,6 +76,15 @@ def open_session() -> tuple[AppContext, Principal]:
     """Open the instance that the settings name, and return it with the principal they name."""
     context = open_app(read_settings())
     return context, context.principal()
+
+
+def interrupt_on_sigterm() -> None:
+    """Make SIGTERM end this command as Ctrl-C does: its processes stop, its temporary directory is removed."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 def _console(*, stderr: bool) -> Console:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -19,7 +17,7 @@ from receipt_pipeline.app import analyst, maintenance, submitter
 from receipt_pipeline.app.context import AppContext, open_app
 from receipt_pipeline.app.setup import drop_samples
 from receipt_pipeline.cli.jobs import show_items
-from receipt_pipeline.cli.output import Exit, open_session, reports_errors, stderr, stdout
+from receipt_pipeline.cli.output import Exit, interrupt_on_sigterm, open_session, reports_errors, stderr, stdout
 from receipt_pipeline.cli.report import show_report
 from receipt_pipeline.cli.submit import show_status_line
 from receipt_pipeline.core.errors import PipelineError
@@ -37,10 +35,6 @@ POLL_S = 1.0
 ACCOUNTING = "accounting"
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 @reports_errors
 def up(
     port: int = typer.Option(DEFAULT_PORT, min=0, max=65_535, help="Port of the web UI (0 picks a free port)."),
@@ -50,7 +44,7 @@ def up(
     from receipt_pipeline.runtime.supervisor import running_instance
 
     opened, _ = open_session()
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     try:
         with running_instance(opened.settings, port=port or None) as supervisor:
             inbox = opened.settings.inbox / opened.settings.tenant
@@ -74,7 +68,7 @@ def demo() -> Exit:
 
     Runs the real web server and daemon for about a minute, then stops them and prints the account.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     with sandbox(os.environ) as environment:
         return run_demo(read_settings(environment), environment)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from docs.generate.case_study import PAGE
-from receipt_pipeline_tests.e2e.command import answer_of, processes_of, run_receipts
+from receipt_pipeline_tests.e2e.command import BIN, COMMAND_S_MAX, answer_of, processes_of, run_receipts
 from receipt_pipeline_tests.e2e.recount import recount
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -28,6 +31,23 @@ def test_the_drill_passes_with_every_step_ok(tmp_path: Path) -> None:
     assert processes_of(tmp_path / "home") == []
     assert_recounted(answer)
     assert_the_case_study_is_told_from(answer["records"])
+
+
+@pytest.mark.parametrize("story", ["four-jobs", "lease-theft"])
+def test_a_terminated_drill_leaves_neither_directory_nor_process(tmp_path: Path, story: str) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen([str(BIN / "receipts"), "drill", "--story", story], env=environment)
+    try:
+        while not (started := list(tmp_path.glob("receipts-*/home/ledger.db"))):
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.terminate()
+        assert process.wait(COMMAND_S_MAX) != 0
+    finally:
+        process.kill()
+        process.wait()
+    assert list(tmp_path.glob("receipts-*")) == []
+    assert processes_of(started[0].parent) == []
 
 
 def assert_recounted(answer: dict[str, Any]) -> None:

@@ -184,7 +184,7 @@ def test_the_gate_is_red_in_a_home_that_accepted_nothing(opened: OpenedHome) -> 
     red = evaluate(opened, "release_gate")
     assert not red.passed
     assert who(red) == []
-    assert "state empty" in (red.description or "")
+    assert "State: empty. Gate: fail. Jobs accepted: 0," in (red.description or "")
 
 
 def test_a_long_list_of_violations_is_counted_whole_and_shown_in_part(home: OpenedHome) -> None:

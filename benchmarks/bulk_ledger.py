@@ -50,10 +50,10 @@ def bulk_ledger(folder: Path, jobs: int) -> Path:
     clock = FakeClock()
     ledger = open_ledger(f"sqlite:///{path}", clock=clock)
     ledger.migrate()
-    house = ReconcileBench.build(ledger, clock, folder / "house")
-    made = every_outcome(house) | {"plain": house.settled(key="plain", items=1)["job_id"]}
-    sweep_objects(house.services)
-    reconcile_ledger(house.services)
+    bench = ReconcileBench.build(ledger, clock, folder / "bench")
+    made = every_outcome(bench) | {"plain": bench.finished(key="plain", items=1)["job_id"]}
+    sweep_objects(bench.services)
+    reconcile_ledger(bench.services)
     ledger.close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE made (name TEXT PRIMARY KEY, job_id TEXT)")

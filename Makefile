@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check lint matrix simulate concurrency train docs bench bench-accounting requirements evaluate lock
+.PHONY: help setup demo up test check lint matrix simulate concurrency train docs screenshots bench bench-accounting requirements evaluate lock
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -54,6 +54,9 @@ train: $(READY) ## train the shipped risk models and write the releases: make tr
 
 docs: $(READY) ## write the generated pages of docs/
 	@$(BIN)/python -m docs.generate
+
+screenshots: $(READY) ## take the pictures of docs/img in headless Chromium
+	@$(BIN)/python -m docs.generate.screenshots
 
 bench: $(READY) ## print the performance ratios of this machine
 	@$(BIN)/python -m benchmarks

@@ -1,6 +1,6 @@
-"""Takes the pictures of docs/img from a served home: catalog, checks, a wave's run, the account.
+"""Takes the pictures of docs/img from a served instance: catalog, checks, a wave's run, the account.
 
-Run it as `python -m receipt_pipeline_tests.e2e.screenshots`; it serves a home of its own, submits
+Run it as `make screenshots`; it serves a temporary data directory, submits
 drawn receipts, breaks one result object so that a check is red, and drives headless Chromium. With
 `--page` it takes the page for people alone, at phone and desk width, in light and in dark.
 """

@@ -28,19 +28,16 @@ CALM = AlertThresholds(daemon_silent_s=1e9, queue_age_s=1e9, phase_s=dict.fromke
 
 @pytest.fixture
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """A home with a job that ended well."""
     house = ReconcileBench.build(ledger, clock, tmp_path)
     house.finished(key="healthy")
     return house
 
 
 def look(house: ReconcileBench, thresholds: AlertThresholds = CALM) -> AlertSummary:
-    """Look once and return what changed."""
     return review_alerts(house.services, thresholds, whole=True)
 
 
 def standing(house: ReconcileBench) -> list[tuple[str, str]]:
-    """Return kind and subject of every alert that stands."""
     with house.ledger.reading() as tx:
         return [(row["kind"], row["subject"]) for row in open_alerts(tx)]
 

@@ -42,7 +42,6 @@ def marked(ledger: Ledger) -> LedgerMark:
 
 
 def jobs_since(ledger: Ledger, mark: LedgerMark) -> set[str]:
-    """Return the ids of the jobs that changed since."""
     with ledger.reading() as tx:
         assert is_mark_of(tx, mark)
         return set(tx.execute(changed_jobs(mark)).scalars()) - {None}

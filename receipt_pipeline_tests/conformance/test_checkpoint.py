@@ -27,7 +27,6 @@ class Stopped(Exception):
 
 
 def finished(ordinal: int, **given: Any) -> FinishedItem:
-    """Return a classified item that cost one invocation."""
     return FinishedItem(ordinal=ordinal, outcome=builders.an_outcome(**given), invocations=1)
 
 

@@ -37,13 +37,11 @@ THREADS = 5
 
 
 def try_claim(ledger: Ledger, job_id: str, owner: str = "worker-b") -> ClaimedJob | ClaimRefused:
-    """Ask for the job as a worker would."""
     with ledger.transaction() as tx:
         return claim_job(tx, job_id=job_id, owner=owner, run_id="", limits=LIMITS)
 
 
 def an_aging_job(ledger: Ledger) -> str:
-    """Accept a job that may wait 47 s."""
     job = builders.an_accepted_job(ledger, limits=LimitsRequest(max_queue_age_s=QUEUE_AGE_S))
     return str(job.job_id)
 

@@ -39,7 +39,6 @@ class Stopped(Exception):
 
 
 def intend(ledger: Ledger, job: ClaimedJob, content: str = "result") -> bool:
-    """Record the intent of an upload."""
     result = builders.a_result(job, content=content)
     with ledger.transaction() as tx:
         return record_intent(tx, job.token, result, limits=LIMITS)

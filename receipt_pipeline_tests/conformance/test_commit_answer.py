@@ -41,7 +41,6 @@ def change_and_be_cut(ledger: Ledger, *, reads_on: bool) -> None:
 
 
 def cut(ledger: Ledger, backend: int) -> None:
-    """End one connection of the server from outside."""
     with ledger.reading() as tx:
         tx.execute(sa.text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
 

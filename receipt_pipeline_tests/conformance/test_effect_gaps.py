@@ -60,7 +60,6 @@ def found(house: ReconcileBench, name: str) -> list[dict[str, Any]]:
 
 
 def seed(house: ReconcileBench, how: str, job_id: str) -> None:
-    """Make one gap."""
     if how == "store a stranger":
         house.store_at(ORPHAN, b"nobody's", age_s=house.limits.retention.orphan_grace_s + 1)
     elif how == "remove the object":

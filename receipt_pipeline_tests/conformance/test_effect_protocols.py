@@ -42,7 +42,6 @@ class Killed(BaseException):
 
 
 def die() -> None:
-    """End the pass here."""
     raise Killed
 
 
@@ -262,7 +261,6 @@ def test_while_a_channel_cannot_be_asked_nothing_is_sent_again(house: ReconcileB
 
 
 def arrived_before(house: ReconcileBench, job_id: str) -> Any:
-    """Return the job's message as its receiver has it."""
     from receipt_pipeline.effects.channels import OutgoingMessage
 
     [row] = house.bench.messages(job_id)
@@ -289,6 +287,5 @@ def test_an_unknown_message_that_certainly_never_arrived_is_given_up_and_its_que
 
 
 def channel_tries(house: ReconcileBench, job_id: str) -> int:
-    """Return how many tries the outbox counts."""
     with house.ledger.reading() as tx:
         return int(tx.scalar(select(effect_tables.outbox.c.sends).where(effect_tables.outbox.c.job_id == job_id)))

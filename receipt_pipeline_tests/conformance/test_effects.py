@@ -50,7 +50,6 @@ EVIDENCE = {"message_created", "delivery", "consumed"}
 
 
 def send(ledger: Ledger, job_id: str, outcome: str) -> None:
-    """Send the job's due message once, with this outcome."""
     reason = {"dropped": NOTIFICATION_DROPPED, "failed": NOTIFICATION_FAILED}.get(outcome)
     with ledger.transaction() as tx:
         [message] = due_messages(tx, limit=10, job_id=job_id)
@@ -58,7 +57,6 @@ def send(ledger: Ledger, job_id: str, outcome: str) -> None:
 
 
 def effect_state(ledger: Ledger, job_id: str, kind: str) -> str:
-    """Return the state of one of the job's effects."""
     [state] = [row["state"] for row in all_rows(ledger, effects, job_id) if row["kind"] == kind]
     return str(state)
 
@@ -219,7 +217,6 @@ def test_only_verified_successes_that_nothing_holds_are_due(ledger: Ledger, cloc
 
 
 def commit_effect(ledger: Ledger, job_id: str, name: str) -> None:
-    """Let one required effect of a success happen."""
     if name == "tasks":
         consume(ledger, job_id)
     else:

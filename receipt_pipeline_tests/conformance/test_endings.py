@@ -51,7 +51,6 @@ def a_half_done_job(ledger: Ledger, **given: Any) -> ClaimedJob:
 
 
 def cancel(ledger: Ledger, job_id: str) -> JobRow | None:
-    """Cancel a job as its caller would."""
     with ledger.transaction() as tx:
         return cancel_job(tx, job_id=job_id, limits=LIMITS)
 
@@ -269,7 +268,6 @@ def test_an_overtaken_job_that_kept_nothing_closes_as_timed_out(ledger: Ledger, 
 
 
 def claim_again(ledger: Ledger, job: ClaimedJob) -> ClaimedJob | ClaimRefused:
-    """Ask for a job that was claimed before."""
     with ledger.transaction() as tx:
         return claim_job(tx, job_id=job.token.job_id, owner="worker-b", run_id="", limits=LIMITS)
 

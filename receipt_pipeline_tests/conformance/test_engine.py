@@ -159,7 +159,6 @@ def impatient(sqlite_ledger_url: str, clock: FakeClock) -> Iterator[Ledger]:
 
 
 def locked_by_another(ledger: Ledger) -> sqlite3.Connection:
-    """Take the write lock from outside, as another process would."""
     path = Path(str(ledger.engine.url.database))
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")

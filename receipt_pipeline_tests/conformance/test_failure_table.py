@@ -44,19 +44,16 @@ def lose(ledger: Ledger, clock: FakeClock, job: ClaimedJob) -> None:
 
 
 def reject(ledger: Ledger, clock: FakeClock, job: ClaimedJob) -> None:
-    """Let the scan be refused by validation."""
     builders.finish_items(ledger, job, builders.a_rejection())
 
 
 def diverge(ledger: Ledger, clock: FakeClock, job: ClaimedJob) -> None:
-    """Let two outputs of the job turn up."""
     digests = [{"digest": digest_of(n), "source": "test", "lease_epoch": n} for n in (1, 2)]
     with ledger.transaction() as tx:
         hold_divergent(tx, job_id=job.token.job_id, subject="result", limits=LIMITS, further=digests)
 
 
 def give_back(ledger: Ledger, clock: FakeClock, job: ClaimedJob) -> None:
-    """Let the worker yield at its item boundary."""
     with ledger.transaction() as tx:
         yield_job(tx, job.token)
 

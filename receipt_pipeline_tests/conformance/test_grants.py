@@ -22,7 +22,6 @@ KIM = Principal(TENANT, CALLER, frozenset({Role.SUBMITTER, Role.REVIEWER}))
 
 
 def revoke(ledger: Ledger) -> int:
-    """Revoke the submitter's grant as an operator would."""
     with ledger.transaction() as tx:
         return revoke_grant(tx, tenant=TENANT, caller=CALLER, actor="operations")
 

@@ -49,7 +49,6 @@ OTHER = builders.an_outcome(total_minor=99).outcome_digest
 
 
 def ask(ledger: Ledger, subject: str, *, job_id: str | None = None, again: str = "") -> str:
-    """Open a question about a missing object."""
     with ledger.transaction() as tx:
         return open_investigation(
             tx,
@@ -68,7 +67,6 @@ def ask(ledger: Ledger, subject: str, *, job_id: str | None = None, again: str =
 
 
 def question(ledger: Ledger, investigation_id: str) -> dict[str, object]:
-    """Return one investigation's row."""
     [row] = [r for r in all_rows(ledger, investigations) if r["investigation_id"] == investigation_id]
     return row
 
@@ -154,7 +152,6 @@ def a_job_after_takeover(ledger: Ledger, clock: FakeClock) -> tuple[ClaimedJob, 
 
 
 def refuse(ledger: Ledger, job: ClaimedJob, *, ordinal: int | None, digest: str) -> None:
-    """Keep a stale worker's refused write."""
     with ledger.transaction() as tx:
         record_rejected_write(tx, job.token, write_kind="checkpoint", ordinal=ordinal, digest=digest)
 
@@ -241,7 +238,6 @@ def test_a_digest_that_turns_up_later_is_kept_and_asked_about_anew(ledger: Ledge
 
 
 def decide(ledger: Ledger, held: dict[str, object]) -> None:
-    """Record `keep` for a quarantine of a closed job."""
     from receipt_pipeline.ledger.jobs.quarantine import DecisionNote, keep_output
 
     job_id = str(held["job_id"])

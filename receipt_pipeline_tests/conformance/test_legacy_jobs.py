@@ -51,7 +51,6 @@ DONE = replace(
 
 
 def take(ledger: Ledger, job: LegacyJob, *, tenant: str = TENANT, origin: str = "old") -> tuple[str, ImportOutcome]:
-    """Take one row over in a transaction of its own."""
     with ledger.transaction() as tx:
         return record_legacy_job(tx, job, tenant=tenant, origin=origin, actor="kim", limits=LIMITS)
 

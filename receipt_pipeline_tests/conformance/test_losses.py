@@ -41,13 +41,11 @@ TRANSIENT = ENGINE_OCR_UNAVAILABLE
 
 
 def begin(ledger: Ledger, job: ClaimedJob, ordinal: int) -> None:
-    """Mark an item as begun."""
     with ledger.transaction() as tx:
         assert write_checkpoint(tx, job.token, finished=None, next_ordinal=ordinal, limits=LIMITS).begun
 
 
 def finish(ledger: Ledger, job: ClaimedJob, ordinal: int, following: int | None) -> None:
-    """Commit an item and begin the next."""
     done = FinishedItem(ordinal=ordinal, outcome=builders.an_outcome(), invocations=1)
     with ledger.transaction() as tx:
         write_checkpoint(tx, job.token, finished=done, next_ordinal=following, limits=LIMITS)
@@ -56,20 +54,17 @@ def finish(ledger: Ledger, job: ClaimedJob, ordinal: int, following: int | None)
 def fail(
     ledger: Ledger, job: ClaimedJob, failure_class: FailureClass = FailureClass.TRANSIENT, reason: Reason = TRANSIENT
 ) -> None:
-    """Report a failure of the attempt."""
     with ledger.transaction() as tx:
         fail_attempt(tx, job.token, failure_class=failure_class, reason=reason, limits=LIMITS)
 
 
 def lose(ledger: Ledger, clock: FakeClock, job: ClaimedJob) -> None:
-    """Let the worker vanish and its lease be taken away."""
     clock.advance(LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:
         assert lose_lease(tx, job_id=job.token.job_id, seen_epoch=job.token.lease_epoch, limits=LIMITS)
 
 
 def after_pause(ledger: Ledger, clock: FakeClock, job: ClaimedJob) -> ClaimedJob:
-    """Wait for the retry time and claim again."""
     due = job_row(ledger, job.token.job_id)["retry_at"]
     if due is not None and due > clock.now():
         clock.set(due)

@@ -33,7 +33,6 @@ assert effect_tables.effects.metadata is operation_tables.alerts.metadata is met
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def fresh_urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
-    """Two empty databases of one kind."""
     if request.param == "sqlite":
         yield [f"sqlite:///{tmp_path / name}.db" for name in ("one", "two")]
         return
@@ -113,7 +112,6 @@ def migrate_at_once(url: str, start: Any) -> None:
 
 
 def revisions(ledger: Ledger) -> list[str]:
-    """Return what the database says its revision is."""
     with ledger.reading() as tx:
         return [row["version_num"] for row in tx.rows(sa.text("SELECT version_num FROM alembic_version"))]
 

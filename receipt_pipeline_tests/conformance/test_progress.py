@@ -58,13 +58,11 @@ def a_half_done_job(ledger: Ledger) -> ClaimedJob:
 
 
 def status(ledger: Ledger, job_id: str) -> dict[str, Any]:
-    """Read a job's status as its submitter does."""
     with ledger.reading() as tx:
         return read_status(tx, job_id)
 
 
 def classed(document: dict[str, Any]) -> int:
-    """Return how many items of a status have a class."""
     return sum(count for name, count in document["items"].items() if name != "requested")
 
 

@@ -49,13 +49,11 @@ def job_id(ledger: Ledger, tmp_path: Path) -> str:
 
 
 def view(ledger: Ledger, job_id: str, audience: Audience) -> dict[str, Any]:
-    """Read one view of a job."""
     with ledger.reading() as tx:
         return read_status(tx, job_id, audience=audience)
 
 
 def names_in(value: Any) -> set[str]:
-    """Return every field name in a document, at any depth."""
     if isinstance(value, dict):
         return set(value) | {name for inner in value.values() for name in names_in(inner)}
     if isinstance(value, list):

@@ -36,7 +36,6 @@ OPERATOR = "operations"
 
 
 def requeue(ledger: Ledger, job_id: str) -> Requeued:
-    """Requeue a job as an operator would."""
     with ledger.transaction() as tx:
         return requeue_job(tx, job_id=job_id, actor=OPERATOR)
 
@@ -108,12 +107,10 @@ def test_requeues_beyond_the_attempt_budget_are_the_operators_own(ledger: Ledger
 
 
 def a_closed_job(ledger: Ledger) -> str:
-    """Return a job that has succeeded."""
     return builders.a_succeeded_job(ledger).token.job_id
 
 
 def a_canceled_job(ledger: Ledger) -> str:
-    """Return a job that was canceled."""
     job_id = str(builders.an_accepted_job(ledger).job_id)
     with ledger.transaction() as tx:
         cancel_job(tx, job_id=job_id, limits=LIMITS)
@@ -130,7 +127,6 @@ def a_job_with_an_unknown_upload(ledger: Ledger) -> str:
 
 
 def a_quarantined_job(ledger: Ledger) -> str:
-    """Return a job whose outputs diverge."""
     job = builders.a_claimed_job(ledger)
     with ledger.transaction() as tx:
         write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)

@@ -61,7 +61,6 @@ class Desk:
         return job_id
 
     def retry(self, job_id: str, principal: Principal = KIM, **given: Any) -> dict[str, Any]:
-        """Retry what the job left."""
         return retry_unresolved(self.intake, job_id, principal=principal, **given)
 
     def kept(self, job_id: str) -> list[Any]:
@@ -72,7 +71,6 @@ class Desk:
 
 @pytest.fixture
 def desk(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> Desk:
-    """An empty house on each database."""
     house = ReconcileBench.build(ledger, clock, tmp_path)
     told: list[str] = []
     intake = IntakeContext(
@@ -97,12 +95,10 @@ class KilledAt:
         self.where = where
 
     def reached(self, point_name: str) -> None:
-        """End the process at the point."""
         if point_name == self.where:
             raise Killed
 
     def altered(self, alteration: str, value: Any) -> Any:
-        """Change nothing."""
         return value
 
 

@@ -29,13 +29,11 @@ def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
 
 
 def hold(house: ReconcileBench, holder: str, *, kind: str = "scan") -> None:
-    """Take a hold on the scan."""
     with house.ledger.transaction() as tx:
         hold_objects(tx, [KEY], holder=holder, hold_kind=kind)
 
 
 def let_grace_pass(house: ReconcileBench) -> None:
-    """Let so much time pass that a mark becomes ripe."""
     house.clock.advance(house.limits.retention.orphan_grace_s + 1)
 
 

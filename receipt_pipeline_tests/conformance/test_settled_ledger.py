@@ -18,7 +18,6 @@ TIMES = 3
 
 
 def classes(house: ReconcileBench) -> dict[str, tuple[str, str | None]]:
-    """Return state and class of every job."""
     with house.ledger.reading() as tx:
         rows = tx.rows(select(jobs.c.job_id, jobs.c.state, jobs.c.terminal_class))
     return {row["job_id"]: (row["state"], row["terminal_class"]) for row in rows}

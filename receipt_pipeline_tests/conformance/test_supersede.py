@@ -28,7 +28,6 @@ KIM = Principal(builders.TENANT, builders.CALLER, frozenset(Role))
 
 @pytest.fixture
 def intake(ledger: Ledger, tmp_path: Path) -> IntakeContext:
-    """The doors of intake over each ledger."""
     return IntakeContext(
         ledger=ledger,
         objects=LocalObjectStore(tmp_path / "objects"),
@@ -49,7 +48,6 @@ def a_half_done_job(ledger: Ledger) -> ClaimedJob:
 
 
 def a_manifest(folder: Path, *, key: str = "better") -> Path:
-    """Write a manifest of two scans."""
     document = job_document(folder, count=2, key=key)
     path = folder / "manifest.json"
     path.write_bytes(as_bytes(document))

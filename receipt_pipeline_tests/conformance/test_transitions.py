@@ -89,7 +89,6 @@ OUTSIDE = [pair for pair in itertools.product(JobState, JobEvent) if pair not in
 
 
 def named(pair: tuple[JobState, JobEvent]) -> str:
-    """Name a case by state and event."""
     return f"{pair[0].value}-{pair[1].value}"
 
 

@@ -54,7 +54,6 @@ def reserved(ledger: Ledger, wave: Wave | None) -> list[str]:
 
 
 def accepted_jobs(ledger: Ledger, clock: FakeClock, *sizes: int) -> list[str]:
-    """Accept jobs of these numbers of items, a second apart."""
     listed = []
     for size in sizes:
         listed.append(str(builders.an_accepted_job(ledger, items=size).job_id))
@@ -231,13 +230,11 @@ def test_a_job_that_no_live_worker_carries_waits_by_name_and_returns(ledger: Led
 
 
 def carries(ledger: Ledger, worker_id: str, *release_ids: str) -> None:
-    """Register what a worker carries."""
     with ledger.transaction() as tx:
         register_worker(tx, worker_id=worker_id, release_ids=release_ids)
 
 
 def incapable(ledger: Ledger) -> list[str]:
-    """Mark and return the jobs that newly have no worker."""
     with ledger.transaction() as tx:
         return mark_incapable(tx, worker_ttl_s=LIMITS.work.worker_ttl_s)
 

@@ -82,7 +82,6 @@ def publish_and_count(accountant: Accountant) -> int:
 
 
 def left_in(folder: Path) -> set[str]:
-    """Return the names in the report folder, less the lock's."""
     return {path.name for path in folder.iterdir()} - {".publish.lock"}
 
 

@@ -89,19 +89,16 @@ def test_readers_see_refreshes_pass_without_an_error_on_either_side(accountant: 
 
 
 def cut_note(accountant: Accountant) -> None:
-    """Cut the note of the published files in half."""
     note = accountant.report_root / "published.json"
     note.write_text(note.read_text()[: len(note.read_text()) // 2])
 
 
 def forge_mark(accountant: Accountant) -> None:
-    """Let the mark name an event that never was."""
     note = accountant.report_root / "published.json"
     note.write_text(note.read_text().replace(" accepted ", " replayed "))
 
 
 def lose_note(accountant: Accountant) -> None:
-    """Lose the note."""
     (accountant.report_root / "published.json").unlink()
 
 

@@ -46,7 +46,6 @@ def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path, tally: Path) -> Work
 
 @pytest.fixture
 def order(ledger_url: str, clock: FakeClock, tmp_path: Path, tally: Path) -> dict[str, Any]:
-    """What every order of this test has in common."""
     return {"ledger_url": ledger_url, "store": tmp_path / "objects", "tally": tally, "now": clock.now()}
 
 

@@ -24,7 +24,6 @@ WAIT_S = 240.0
 
 
 def wait_for(supervisor: Supervisor, what: Callable[[], bool]) -> None:
-    """Supervise the instance until something holds."""
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
         if what():

@@ -45,7 +45,6 @@ class ReaderFolder:
         self._stands_for: dict[str, str] = {}
 
     def run(self, *arguments: str) -> Answer:
-        """Run a `receipts` command of this installation."""
         written = self.folder / "written"
         return run_forked(arguments, folder=self.folder, environment=self.environment, written=written)
 
@@ -63,7 +62,6 @@ class ReaderFolder:
 
 
 def a_succeeded_job(reader: ReaderFolder) -> str:
-    """Return the id of a job whose decisions were consumed."""
     return str(reader.answer("submit", "scans/r-001.jpg", "scans/r-002.jpg", "--wait")["job_id"])
 
 
@@ -103,7 +101,6 @@ def an_open_investigation(reader: ReaderFolder) -> str:
 
 
 def an_active_principal(reader: ReaderFolder) -> str:
-    """Return the owner whom the rota names."""
     return str(reader.answer("investigations", "list")[0]["owner"])
 
 
@@ -126,12 +123,10 @@ def an_open_task(reader: ReaderFolder) -> str:
 
 
 def tomorrow(_reader: ReaderFolder) -> str:
-    """Return a cutoff after the end of every job."""
     return (dt.datetime.now(dt.UTC) + dt.timedelta(days=1)).isoformat()
 
 
 def an_earlier_revision(_reader: ReaderFolder) -> str:
-    """Return the schema before the tenant of an investigation."""
     return "0001"
 
 

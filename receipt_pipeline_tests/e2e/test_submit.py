@@ -28,7 +28,6 @@ class Submitted:
     done: subprocess.CompletedProcess[str]
 
     def answer(self, *arguments: str) -> Any:
-        """Run another command there and return its JSON document."""
         return answer_of(run_receipts(self.home, *arguments, "--json", environment=self.storage))
 
 

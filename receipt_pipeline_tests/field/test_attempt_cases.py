@@ -37,7 +37,6 @@ class Killed(BaseException):
 
 @pytest.fixture
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> CaseHouse:
-    """A house on each database."""
     return CaseHouse.build(ledger, clock, tmp_path)
 
 

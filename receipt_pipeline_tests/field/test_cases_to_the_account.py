@@ -21,30 +21,25 @@ pytestmark = pytest.mark.field
 
 @pytest.fixture
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> CaseHouse:
-    """A house on each database, with a drop folder."""
     house = CaseHouse.build(ledger, clock, tmp_path)
     inbox(house).mkdir(parents=True)
     return house
 
 
 def inbox(house: CaseHouse) -> Path:
-    """Return the drop folder of the tenant."""
     return house.intake.inbox / TENANT
 
 
 def bring(house: CaseHouse, folder: Path, *names: str) -> None:
-    """Copy scans of a case into the drop folder."""
     for name in names:
         (inbox(house) / name).write_bytes((folder / name).read_bytes())
 
 
 def bring_all(house: CaseHouse, folder: Path) -> None:
-    """Copy every scan of a case into the drop folder."""
     bring(house, folder, *(path.name for path in folder.glob("*.png")))
 
 
 def by_key(house: CaseHouse) -> dict[str, str]:
-    """Return the job ids by idempotency key."""
     return {row["idempotency_key"]: row["job_id"] for row in job_rows(house.ledger)}
 
 

@@ -117,13 +117,11 @@ def accept_all(services: EffectContext, requests: list[JobRequest]) -> list[str]
 
 
 def a_round(services: EffectContext) -> None:
-    """Deliver and consume once."""
     deliver(services, limit=100, time_bound_s=60)
     consume_due(services, limit=100, time_bound_s=60)
 
 
 def tasks_by_job(services: EffectContext) -> dict[str, int]:
-    """Count the review tasks per job."""
     rows = rows_of(services, select(review_tasks.c.job_id))
     return {row["job_id"]: sum(other == row for other in rows) for row in rows}
 
@@ -270,7 +268,6 @@ def work_off_at_once(services: EffectContext, job_id: str, amounts: list[tuple[D
 
 
 def deliveries_of(folder: Path) -> list[dict[str, Any]]:
-    """Return the case's deliveries in file order."""
     return [json.loads(line) for line in (folder / "deliveries.jsonl").read_text().splitlines()]
 
 

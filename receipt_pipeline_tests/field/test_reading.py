@@ -66,18 +66,15 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> RapidOcrEngine:
 
 
 def read(path: Path, engine: RapidOcrEngine) -> tuple[PageText, ReceiptFields]:
-    """Text and fields of one file."""
     page_text = read_scan(decode_scan(path.read_bytes()), engine)
     return page_text, extract_fields(page_text)
 
 
 def expected_of(shared: Path, case: str) -> Any:
-    """What a case says is right."""
     return json.loads((shared / "cases" / case / "expected.json").read_text(encoding="utf-8"))
 
 
 def total_text(fields: ReceiptFields) -> str:
-    """The total as exact decimal text."""
     assert fields.total is not None
     return Money(fields.total.minor, fields.total.currency).as_decimal_text()
 

@@ -45,7 +45,6 @@ class RememberingChain:
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> RememberingChain:
-    """The chain of the production release."""
     release = shipped_releases(SHIPPED_ARTIFACTS, image_digest=IMAGE)[-1].release
     engine = RapidOcrEngine(place_models(tmp_path_factory.mktemp("models")))
     return RememberingChain(load_chain(release.pins(), shipped=SHIPPED_ARTIFACTS, image_digest=IMAGE, engine=engine))
@@ -61,18 +60,15 @@ class Told:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a classified scan."""
         assert self.outcome is not None
         return dict(self.outcome.fields)
 
     @property
     def total(self) -> tuple[int, str | None]:
-        """Return the total in minor units with its currency."""
         return self.fields["total"]["minor"], self.fields["total"]["currency"]
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Return why it was refused, rejected or sent to review."""
         if self.refused or self.outcome is None:
             return (self.refused,)
         return (self.outcome.reason_code,) if self.outcome.reason_code else tuple(self.outcome.reasons)
@@ -111,7 +107,6 @@ class ReadingHouse:
 
 @pytest.fixture
 def reading(ledger: Ledger, clock: FakeClock, tmp_path: Path, chain: RememberingChain) -> ReadingHouse:
-    """A house on each database."""
     house = CaseHouse.build(ledger, clock, tmp_path)
     house.bench.chain = cast(ScriptedChain, chain)
     return ReadingHouse(house)

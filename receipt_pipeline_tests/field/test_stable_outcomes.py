@@ -17,7 +17,6 @@ SCANS = 10
 
 
 def pixels_of(scan: LabelledScan) -> int:
-    """Return how many pixels a scan has; its header tells."""
     with Image.open(scan.picture) as picture:
         return picture.width * picture.height
 

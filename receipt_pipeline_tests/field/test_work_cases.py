@@ -33,13 +33,11 @@ WITHIN_S = 90.0
 
 @pytest.fixture
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> CaseHouse:
-    """A house on each database."""
     return CaseHouse.build(ledger, clock, tmp_path)
 
 
 @pytest.fixture
 def order(ledger_url: str, clock: FakeClock, tmp_path: Path) -> dict[str, Any]:
-    """What every worker process of a case has in common."""
     return {
         "ledger_url": ledger_url,
         "store": tmp_path / "objects",
@@ -49,7 +47,6 @@ def order(ledger_url: str, clock: FakeClock, tmp_path: Path) -> dict[str, Any]:
 
 
 def count_events(house: CaseHouse, job_id: str, kind: EventKind) -> int:
-    """Count the events of one kind of a job."""
     query = select(func.count()).select_from(events).where(events.c.job_id == job_id)
     with house.ledger.reading() as tx:
         return int(tx.scalar(query.where(events.c.kind == kind)) or 0)

@@ -27,7 +27,6 @@ def freeze(home: OpenedHome) -> dg.ExecuteInProcessResult:
 
 
 def failure_of(result: dg.ExecuteInProcessResult) -> str:
-    """Return the text of the failed step."""
     failed = result.failure_data_for_node("daily_receipts")
     assert failed is not None
     return str(failed.error)

@@ -57,14 +57,12 @@ LOAD = "from receipt_pipeline.definitions import defs; defs().get_repository_def
 
 @pytest.fixture(scope="module")
 def repository() -> dg.RepositoryDefinition:
-    """What Dagster loads."""
     loaded = definitions.defs().get_repository_def()
     assert isinstance(loaded, dg.RepositoryDefinition)
     return loaded
 
 
 def the_jobs(repository: dg.RepositoryDefinition) -> dict[str, dg.JobDefinition]:
-    """Return the named Dagster jobs of the code location."""
     return {job.name: job for job in repository.get_all_jobs() if not job.name.startswith("__")}
 
 

@@ -16,7 +16,6 @@ from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
 
 
 def told(home: OpenedHome) -> list[dict[str, Any]]:
-    """Return what the file channel holds of alerts."""
     folder = home.app.settings.outbox / home.app.settings.tenant / "notifications"
     documents = [json.loads(path.read_text()) for path in sorted(folder.glob("alert_*.json"))]
     return [document["payload"] for document in documents]

@@ -26,7 +26,6 @@ APPROVED, CANDIDATE = "2027-02", "2027-01"
 def opened(
     migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[OpenedHome]:
-    """A home that is told of a labelled set."""
     environment = {"RECEIPTS_EVALUATION_SET": str(tmp_path)}
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch, environment)
     yield home
@@ -45,14 +44,12 @@ def answers(opened: OpenedHome, monkeypatch: pytest.MonkeyPatch) -> dict[str, bo
 
 
 def recorded(opened: OpenedHome, kind: EventKind) -> list[dict[str, object]]:
-    """The data of the events of a kind, oldest first."""
     with opened.app.ledger.reading() as tx:
         rows = tx.rows(events.select().where(events.c.kind == kind).order_by(events.c.seq))
     return [dict(row["data"]) for row in rows]
 
 
 def materialized(opened: OpenedHome, name: str) -> dg.ExecuteInProcessResult:
-    """Run asset and check of one partition as Dagster does."""
     with dg.DagsterInstance.ephemeral() as instance:
         return dg.materialize(
             [chain_evaluation, release_no_worse],
@@ -123,7 +120,6 @@ def test_what_was_allowed_despite_its_measures_is_recorded_only_with_what_it_all
 
 
 def alter_kept(page: Path) -> None:
-    """Alter the kept document that an evaluation's page shows."""
     kept = page.with_suffix(".json")
     kept.write_bytes(kept.read_bytes() + b" ")
 
@@ -180,7 +176,6 @@ def test_a_crash_right_after_its_record_is_finished_by_the_next_reader(
 
 
 def ended(*_: object, **__: object) -> None:
-    """End the process here, as far as it can tell."""
     raise KeyboardInterrupt
 
 

@@ -81,13 +81,11 @@ def run_wave(runner: LocalRunner, wave_id: str, *faults: PlannedFault) -> int:
 
 
 def rows_of(services: AppContext, table: Any, job_id: str) -> list[dict[str, Any]]:
-    """Return a job's rows of one table in order."""
     with services.ledger.reading() as tx:
         return tx.rows(table.select().where(table.c.job_id == job_id).order_by(*table.primary_key))
 
 
 def tick_until_closed(runner: LocalRunner, services: AppContext, *job_ids: str) -> None:
-    """Tick the sensors until every job is terminal."""
     end = time.monotonic() + WITHIN_S
     while any(
         submitter.read_status(services, services.principal(), job_id)["state"] in ("accepted", "running")

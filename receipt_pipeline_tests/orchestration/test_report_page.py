@@ -42,7 +42,6 @@ class Links(HTMLParser):
 
 
 def page_of(services: AppContext) -> tuple[str, Links]:
-    """Publish, render, and read the page."""
     maintenance.publish_report(services)
     text = maintenance.publish_page(services).read_text(encoding="utf-8")
     links = Links()

@@ -38,19 +38,16 @@ def requests_of(home: OpenedHome) -> list[tuple[str | None, str]]:
 
 
 def drop_manifest(home: OpenedHome, key: str, **fields: Any) -> None:
-    """Drop a manifest with its scans into the inbox."""
     place = home.app.settings.inbox / TENANT
     document = job_document(place, key=key, **fields)
     (place / f"{key}.json").write_bytes(as_bytes(document))
 
 
 def install(*faults: PlannedFault) -> None:
-    """Install a failure plan in this process."""
     install_from(plan_text(*faults), enabled=True, silence=lambda: None)
 
 
 def worked(home: OpenedHome, key: str, **given: Any) -> str:
-    """Submit a job and run its wave."""
     job_id = home.submit(key, **given)
     for wave_id in home.dispatch():
         assert home.run_wave(wave_id).success

@@ -57,7 +57,6 @@ class History:
         self.waiting: list[str] = []
 
     def step(self) -> None:
-        """Let one thing happen."""
         happenings: list[Callable[[], Any]] = [
             lambda: an_accepted_job(self.services.ledger),
             lambda: a_stored_success(self.services, an_outcome_of(self.dice.randrange(10_000))),
@@ -79,25 +78,21 @@ class History:
         self.dice.choice(happenings)()
 
     def a_job(self, *states: str) -> dict[str, Any] | None:
-        """Return any job in one of these states."""
         found = rows_of(self.services, select(jobs).where(jobs.c.state.in_(states)).order_by(jobs.c.job_id))
         return self.dice.choice(found) if found else None
 
     def end(self) -> None:
-        """Expire or cancel a job that waits."""
         if job := self.a_job("accepted"):
             with self.services.ledger.transaction() as tx:
                 if not expire_job(tx, job_id=job["job_id"], limits=LIMITS):
                     cancel_job(tx, job_id=job["job_id"], limits=LIMITS)
 
     def hear_again(self) -> None:
-        """Receive an event about a success once more."""
         if job := self.a_job("succeeded"):
             event = an_event(job, f"again-{self.dice.randrange(9)}")
             receive_event(self.services, event, source="notification")
 
     def ask(self) -> None:
-        """Open a question about a job."""
         if job := self.a_job("running", "succeeded"):
             a_question(self.services, self.dice.choice(list(InvestigationKind)), job["job_id"])
 
@@ -121,13 +116,11 @@ class History:
                 )
 
     def forget(self) -> None:
-        """Remove the payload or the diagnostics of a closed job."""
         if job := self.a_job("succeeded", "failed", "canceled"):
             with self.services.ledger.transaction() as tx:
                 self.dice.choice([forget_diagnostics, _purge])(tx, job["job_id"])
 
     def accept_manifest(self) -> None:
-        """Let a delivery arrive, and settle one that waits."""
         with self.services.ledger.transaction() as tx:
             if self.waiting and self.dice.random() < 0.6:
                 finish_submission(tx, self.waiting.pop(0), state=SubmissionState.REFUSED, rows_total=0)
@@ -136,7 +129,6 @@ class History:
                 self.waiting.append(open_submission(tx, NewSubmission(document_digest="d", **named)))
 
     def warn(self) -> None:
-        """Raise an alert and send it, or resolve what stands."""
         found = [AlertFinding(AlertKind.TEST, f"subject {self.dice.randrange(3)}", None, {})]
         with self.services.ledger.transaction() as tx:
             raised, _ = record_alerts(tx, found[: self.dice.randrange(2)], kinds=[AlertKind.TEST])
@@ -144,7 +136,6 @@ class History:
                 record_alert_delivery(tx, alert_id, channel="file", outcome="delivered")
 
     def refuse(self) -> None:
-        """Refuse a late write."""
         if job := self.a_job("running", "succeeded"):
             with self.services.ledger.transaction() as tx:
                 record_rejected_write(
@@ -158,7 +149,6 @@ def _purge(tx: Any, job_id: str) -> None:
 
 @pytest.fixture
 def ledger(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[Ledger]:
-    """The ledger of the kind that goes with the seed."""
     opened = open_ledger(request.getfixturevalue(f"{request.param}_ledger_url"), clock=clock)
     yield opened
     opened.close()

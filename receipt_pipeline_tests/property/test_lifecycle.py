@@ -95,11 +95,9 @@ class AnyOrder:
         self.job_id, self.tokens, self.closed = str(job.job_id), [], None
 
     def job(self) -> dict[str, Any]:
-        """Return the job's row."""
         return job_row(self.ledger, self.job_id)
 
     def unfinished(self) -> list[dict[str, Any]]:
-        """Return the items that have no class yet."""
         return [row for row in all_rows(self.ledger, items, self.job_id) if row["item_class"] is None]
 
     def holder(self) -> FencingToken | None:
@@ -109,15 +107,12 @@ class AnyOrder:
         return FencingToken(self.job_id, job["lease_epoch"]) if held else None
 
     def time_passes(self, variant: int) -> None:
-        """Let the ledger's clock go on."""
         self.clock.advance(SECONDS[variant % len(SECONDS)])
 
     def let_the_lease_end(self, _variant: int) -> None:
-        """Let the worker fall silent until its lease is over."""
         self.clock.advance(LIMITS.work.lease_ttl_s)
 
     def let_the_time_run_out(self, variant: int) -> None:
-        """Let the processing deadline pass, if seldom."""
         if variant == RUNS_OUT:
             self.clock.advance(900)
 
@@ -163,14 +158,12 @@ class AnyOrder:
             close_without_result(tx, token, limits=LIMITS)
 
     def renew(self, _variant: int) -> None:
-        """Let the holder's heartbeat come through."""
         token = self.holder()
         if token is not None:
             with self.ledger.transaction() as tx:
                 assert renew_lease(tx, token, lease_ttl_s=LIMITS.work.lease_ttl_s)
 
     def fail(self, variant: int) -> None:
-        """Let the holder's attempt fail."""
         token = self.holder()
         failure_class, reason = FAILURES[variant] if variant < len(FAILURES) else FAILURES[0]
         if token is not None:
@@ -178,7 +171,6 @@ class AnyOrder:
                 fail_attempt(tx, token, failure_class=failure_class, reason=reason, limits=LIMITS)
 
     def yield_the_job(self, _variant: int) -> None:
-        """Let the holder give the job back."""
         token = self.holder()
         if token is not None:
             with self.ledger.transaction() as tx:
@@ -220,7 +212,6 @@ class AnyOrder:
             assert (canceled is None) == (job["state"] in TERMINAL_STATES)
 
     def answer_the_question(self, job: dict[str, Any]) -> None:
-        """Let a person grant a held job its closing."""
         with self.ledger.transaction() as tx:
             assert release_held(
                 tx, job_id=self.job_id, seen_epoch=job["lease_epoch"], granted=False, limits=LIMITS

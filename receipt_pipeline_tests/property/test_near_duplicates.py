@@ -29,7 +29,6 @@ PRINTS = st.builds(ScanPrint, layout=LAYOUTS, numbers=NUMBERS, times=TIMES)
 
 
 def plainly(own: ScanPrint, earlier: Sequence[ScanPrint]) -> str | None:
-    """Compare with every print in order, nothing passed over."""
     for at, other in enumerate(earlier):
         if own.times and other.times and own.times != other.times:
             continue

@@ -21,12 +21,10 @@ ARCHITECTURE = PROJECT / "docs" / "architecture.md"
 
 
 def pages() -> list[Path]:
-    """Return the project's own texts."""
     return [path for path in tracked_files() if path.suffix == ".md"]
 
 
 def section(title: str) -> str:
-    """Return one section of the architecture page."""
     return text_of(ARCHITECTURE).partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
@@ -67,7 +65,6 @@ def test_every_setting_is_explained() -> None:
 
 
 def leaves(command: Any, *path: str) -> list[str]:
-    """Return the full names of a command's subcommands."""
     below = getattr(command, "commands", {})
     return [name for word in below for name in leaves(below[word], *path, word)] or [" ".join(path)]
 

@@ -11,7 +11,6 @@ ALL_IDS = [f"R{number:03d}" for number in range(1, 161)]
 
 
 def marked_ids() -> dict[str, list[str]]:
-    """Return, per requirement id, the places whose mark names it."""
     places: dict[str, list[str]] = {}
     for path in python_files("receipt_pipeline_tests"):
         for node in ast.walk(parsed(path)):

@@ -31,7 +31,6 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def functions(*folders: str) -> Iterator[tuple[str, Function]]:
-    """Yield every function with its place."""
     for path in python_files(*folders):
         for node in ast.walk(parsed(path)):
             if isinstance(node, Function):
@@ -39,14 +38,12 @@ def functions(*folders: str) -> Iterator[tuple[str, Function]]:
 
 
 def parameters(function: Function) -> int:
-    """Return how many parameters a caller may pass."""
     arguments = function.args
     names = [entry.arg for entry in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     return len(names) - (names[:1] in (["self"], ["cls"]))
 
 
 def product_text_outside(*packages: str) -> str:
-    """Return the product's code without these packages."""
     return "\n".join(text_of(path) for path in python_files(PRODUCT) if not set(packages) & set(path.parts))
 
 

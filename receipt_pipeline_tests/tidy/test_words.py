@@ -21,7 +21,6 @@ UNCERTAINTY = "Where uncertainty remains"
 
 
 def sentences(text: str) -> list[str]:
-    """Split prose at sentence ends and at blank lines."""
     return [re.sub(r"\s+", " ", part) for part in re.split(r"(?<=[.!?:;])\s+|\n\s*\n", text)]
 
 
@@ -120,7 +119,6 @@ def shown_strings(path: Path) -> str:
 
 
 def idioms_in(text: str) -> list[str]:
-    """Return the idioms of a text outside of quoted code."""
     return IDIOM.findall(QUOTED.sub(" ", text))
 
 

@@ -24,7 +24,6 @@ from receipt_pipeline_tests.orchestration.opened_home import OpenedHome, open_ho
 
 @pytest.fixture
 def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
-    """An empty home."""
     return open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
 
 

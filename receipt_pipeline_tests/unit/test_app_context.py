@@ -23,27 +23,23 @@ IMAGE = digest_of("image")
 
 
 def settings_of(home: Path, **given: str) -> Settings:
-    """Read settings of a home; variables without their prefix."""
     named = {f"RECEIPTS_{name}": value for name, value in given.items()}
     return read_settings({"RECEIPTS_HOME": str(home), "RECEIPTS_IMAGE_DIGEST": IMAGE, **named})
 
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[AppContext]:
-    """A home opened for the first time."""
     opened = new_context(settings_of(tmp_path / "home"))
     yield opened
     opened.close()
 
 
 def pins_of(opened: AppContext, release_id: str) -> Pins:
-    """Return the pins of an approved release."""
     (row,) = [row for row in admin.list_releases(opened) if row["release_id"] == release_id]
     return Pins(**{name: row[name] for name in Pins.__slots__})
 
 
 def submit(opened: AppContext, folder: Path, key: str) -> str:
-    """Submit one scan by a manifest."""
     document = job_document(folder, key=key)
     (folder / "manifest.json").write_bytes(as_bytes(document))
     (answer,) = submitter.submit(opened, opened.principal(), [folder / "manifest.json"])

@@ -65,12 +65,10 @@ USES: dict[str, tuple[frozenset[Role], Callable[..., Any], tuple[Any, ...], dict
 
 
 def principal(tenant: str = TENANT, roles: frozenset[str] = ANYONE) -> Principal:
-    """Return someone who asks the opened instance."""
     return Principal(tenant, CALLER, roles)
 
 
 def use(home: OpenedHome, who: Principal, name: str, job_id: str) -> Any:
-    """Call the function of a use case as this principal."""
     _, function, arguments, named = USES[name]
     folder = home.folder / "handed-in" / "job"
     filled = {JOB: job_id, SCAN: folder / "scans" / "1.png", MANIFEST: [folder / "manifest.json"]}
@@ -79,14 +77,12 @@ def use(home: OpenedHome, who: Principal, name: str, job_id: str) -> Any:
 
 @pytest.fixture
 def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
-    """An instance in which one job waits."""
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     home.submit("job")
     return home
 
 
 def job_of(home: OpenedHome, tenant: str = TENANT) -> str:
-    """Return the only job of a tenant."""
     (row,) = submitter.list_jobs(home.app, principal(tenant))
     return str(row["job_id"])
 

@@ -25,7 +25,6 @@ class Naps:
         self._during = list(during)
 
     def monotonic(self) -> float:
-        """Return the seconds slept so far."""
         return self.now
 
     def sleep(self, seconds: float) -> None:
@@ -38,7 +37,6 @@ class Naps:
 
 @pytest.fixture
 def accept(ledger: Ledger) -> Callable[[str], object]:
-    """Accept one more job of one item."""
     return lambda key: an_accepted_job(ledger, a_request(items=1, content=key, key=key))
 
 

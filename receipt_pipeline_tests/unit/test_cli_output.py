@@ -45,7 +45,6 @@ class Answer:
 
     @property
     def document(self) -> Any:
-        """Return the one JSON document on standard output."""
         return json.loads(self.text)
 
     def assert_explains(self, code: str) -> None:
@@ -69,7 +68,6 @@ def receipts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Receipts:
 
 
 def a_manifest(folder: Path, *, count: int = 1, key: str = "key-1") -> Path:
-    """Write a manifest and its scans."""
     document = job_document(folder, count=count, key=key)
     path = folder / "manifest.json"
     path.write_bytes(as_bytes(document))

@@ -26,7 +26,6 @@ Receipts = Callable[..., Any]
 
 @pytest.fixture
 def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
-    """An empty home that every command of this test opens."""
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     monkeypatch.setattr(output, "open_app", lambda _settings: home.app)
     for console in (output.stdout, output.stderr):
@@ -35,12 +34,10 @@ def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: p
 
 
 def run(*arguments: Any) -> Any:
-    """Run one command."""
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
 def an_expired_job(home: OpenedHome) -> str:
-    """Return a job of two items that waited too long."""
     job_id = home.submit("late", items=2, limits={"max_queue_age_s": 60})
     home.clock.advance(61)
     maintenance.reconcile_ledger(home.app)

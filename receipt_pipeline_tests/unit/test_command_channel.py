@@ -26,7 +26,6 @@ elif os.path.exists(place):
 
 
 def program(tmp_path: Path, text: str, *, capability: Capability = Capability.NEITHER) -> CommandChannel:
-    """Return a channel over a small program."""
     path = tmp_path / "notify.py"
     path.write_text(text)
     return CommandChannel((sys.executable, str(path)), capability, timeout_s=20.0)

@@ -48,17 +48,14 @@ OTHER_DIGEST = digest_of_bytes(b"another output")
 
 
 def consume(services: EffectContext, **given: Any) -> dict[str, int]:
-    """Consume once and return the outcomes by count."""
     return dict(consume_due(services, limit=given.pop("limit", 10), time_bound_s=60, **given).outcomes)
 
 
 def send(services: EffectContext) -> None:
-    """Deliver once."""
     deliver(services, limit=10, time_bound_s=60)
 
 
 def tasks(services: EffectContext) -> list[dict[str, Any]]:
-    """Return all review tasks in order of their items."""
     return rows_of(services, select(review_tasks).order_by(review_tasks.c.job_id, review_tasks.c.ordinal))
 
 
@@ -134,7 +131,6 @@ class UnreadableObjects:
     """A store that answers nothing."""
 
     def digest(self, key: str) -> tuple[str, int] | None:
-        """Fail as a store that is away."""
         raise ObjectFault(OBJECT_UNREADABLE, key=key)
 
 

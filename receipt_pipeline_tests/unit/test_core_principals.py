@@ -11,7 +11,6 @@ OPERATOR = Principal("acme", "olga", frozenset({"operator"}))
 
 
 def refusal(principal: Principal, *roles: Role, **record: object) -> PipelineError:
-    """Return how a principal is refused."""
     with pytest.raises(PipelineError) as refused:
         require(principal, *roles, **record)  # type: ignore[arg-type]
     return refused.value

@@ -89,11 +89,9 @@ class RecordingPlan:
         self.seen: list[str] = []
 
     def reached(self, point_name: str) -> None:
-        """Keep the name."""
         self.seen.append(point_name)
 
     def altered(self, alteration: str, value: Any) -> Any:
-        """Return the value backwards."""
         self.seen.append(alteration)
         return value[::-1]
 

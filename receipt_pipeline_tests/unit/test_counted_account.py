@@ -41,7 +41,6 @@ FAULTS = {
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A report's tables with generated jobs in order."""
     sets_peer.generate(tmp_path, JOBS)
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")

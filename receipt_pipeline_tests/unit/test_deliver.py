@@ -29,12 +29,10 @@ NOTIFICATION_EFFECT = select(effects.c.state).where(effects.c.kind == EffectKind
 
 
 def a_pass(services: EffectContext, *, limit: int = 10, time_bound_s: float = 60.0) -> DeliverySummary:
-    """Deliver once."""
     return deliver(services, limit=limit, time_bound_s=time_bound_s)
 
 
 def a_message(send_no: int = 1, *, tenant: str = "acme") -> OutgoingMessage:
-    """Return a message as the outbox would hand it over."""
     return OutgoingMessage("msg_1", tenant, "job.terminal", send_no, {"job_id": "job_1"})
 
 

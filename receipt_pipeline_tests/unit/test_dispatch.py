@@ -15,23 +15,19 @@ CARRIED = (RELEASE.release_id,)
 
 
 def dispatch(ledger: Ledger, *, carried: tuple[str, ...] = CARRIED, **limits: int) -> Dispatched:
-    """Run one pass of an installation that carries the release."""
     bounds = LIMITS.replace(**limits)
     return dispatch_waves(ledger, worker_id="host:1", release_ids=carried, limits=bounds)
 
 
 def accept(ledger: Ledger, *sizes: int) -> list[str]:
-    """Accept jobs of so many items each."""
     return [str(an_accepted_job(ledger, items=size).job_id) for size in sizes]
 
 
 def sizes(dispatched: Dispatched) -> list[tuple[int, int]]:
-    """Return jobs and items of each wave to launch."""
     return [(wave.jobs_total, wave.items_total) for wave in dispatched.to_launch]
 
 
 def start(ledger: Ledger, dispatched: Dispatched) -> None:
-    """Let every wave's run begin."""
     for wave in dispatched.to_launch:
         with ledger.transaction() as tx:
             assert renew_wave(tx, wave.wave_id, run_id="run")
@@ -119,7 +115,6 @@ def test_a_closed_wave_frees_its_jobs_and_those_in_work_wait_for_their_leases(le
 
 
 def phase_of(tx: LedgerTransaction, job_id: str) -> str:
-    """Return the phase of a job."""
     job = read_job(tx, job_id)
     assert job is not None
     return job.phase

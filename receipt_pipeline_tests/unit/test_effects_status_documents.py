@@ -22,12 +22,10 @@ from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 
 
 def path_of(services: EffectContext, job: JobRow) -> Path:
-    """Return where the job's document lies."""
     return status_path(services.outbox_root, tenant=job.tenant, job_id=job.job_id)
 
 
 def shown(services: EffectContext, job: JobRow) -> dict[str, Any]:
-    """Read the job's document as its submitter would."""
     document: dict[str, Any] = json.loads(path_of(services, job).read_text())
     return document
 

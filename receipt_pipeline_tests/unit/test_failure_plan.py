@@ -35,7 +35,6 @@ def _no_plan_stays() -> Iterator[None]:
 
 
 def install(*faults: PlannedFault) -> Plan:
-    """Install a plan of these faults and return it."""
     plan = Plan(faults)
     install_plan(plan)
     return plan

@@ -55,7 +55,6 @@ def home(
 
 
 def leaves(document: Mapping[str, Any], *path: str) -> Iterator[str]:
-    """Return the dotted names of all figures of a document."""
     for name, value in document.items():
         dotted = ".".join((*path, name))
         if dotted in VERDICT:

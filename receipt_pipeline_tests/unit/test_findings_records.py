@@ -37,7 +37,6 @@ def faults(house: ReconcileBench) -> list[tuple[str, str]]:
 
 
 def check(house: ReconcileBench, outcome: ObjectOutcome, **found: Any) -> bool:
-    """Record one look at the key."""
     with house.ledger.transaction() as tx:
         return record_object_check(tx, ObjectObservation(object_key=KEY, job_id=None, outcome=outcome, **found))
 

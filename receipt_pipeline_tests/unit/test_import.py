@@ -46,21 +46,18 @@ BAD_ROWS = {
 
 @pytest.fixture
 def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
-    """An empty home, which the command line opens too."""
     opened = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     monkeypatch.setattr(output, "open_app", lambda _settings: opened.app)
     return opened
 
 
 def a_file(folder: Path, *rows: str, header: str = HEADER, name: str = "old.csv") -> Path:
-    """Write a CSV file of legacy jobs."""
     path = folder / name
     path.write_text("\n".join((header, *rows)) + "\n")
     return path
 
 
 def imported(home: OpenedHome, path: Path, *states: str) -> dict[str, Any]:
-    """Import a file and return the answer."""
     return admin.import_legacy_jobs(home.app, home.principal, path, origin="old", states=states or STATES).as_document()
 
 

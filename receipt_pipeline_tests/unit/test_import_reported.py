@@ -19,7 +19,6 @@ ENDED = "3,done,2026-11-27T08:00:00Z,2026-11-27T10:00:00Z,2,,,"
 
 @pytest.fixture
 def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
-    """A home with a job of its own, published once."""
     opened = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     opened.submit("own")
     maintenance.publish_report(opened.app)
@@ -34,7 +33,6 @@ def reported(home: OpenedHome) -> list[tuple[Any, ...]]:
 
 
 def kept(home: OpenedHome) -> list[tuple[Any, ...]]:
-    """Return what the ledger holds of them."""
     rows = all_rows(home.app.ledger, imported_jobs)
     return [(row["job_id"], row["state_as_written"], row["terminal_class"]) for row in rows]
 

@@ -23,7 +23,6 @@ from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_
 
 
 def gate(house: ReconcileBench) -> str:
-    """Return the gate of the account as it stands."""
     accountant = Accountant(house.ledger, report_root=house.folder / "report", limits=house.limits)
     return str(report_document(accountant)["gate"])
 

@@ -38,7 +38,6 @@ class StartedProcess:
 
 @pytest.fixture
 def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
-    """A home with two slots."""
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     home.app.settings.dagster_home.mkdir()
     return home
@@ -46,7 +45,6 @@ def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: p
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[StartedProcess]:
-    """The children that were started, oldest first."""
     StartedProcess.started = []
     monkeypatch.setattr(subprocess, "Popen", StartedProcess)
     return StartedProcess.started
@@ -54,7 +52,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[StartedProcess]:
 
 @pytest.fixture
 def runner(home: OpenedHome, started: list[StartedProcess]) -> LocalRunner:
-    """A runner of the home."""
     return LocalRunner(home.app.settings, home.resource.environment)
 
 

@@ -36,12 +36,10 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def settings(environment: dict[str, str]) -> Settings:
-    """The same settings, read."""
     return read_settings(environment)
 
 
 def files(folder: Path) -> set[str]:
-    """Return the files below a folder."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 

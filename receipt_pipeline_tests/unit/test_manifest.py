@@ -38,7 +38,6 @@ def refusal_of(document: Any, **given: Any) -> tuple[str, str]:
 
 
 def changed(path: str, value: Any = ...) -> dict[str, Any]:
-    """Return JOB with one value replaced, added, or removed."""
     document = copy.deepcopy(JOB)
     *steps, last = path.split("/")
     place: Any = document

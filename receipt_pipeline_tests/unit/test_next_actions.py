@@ -92,7 +92,6 @@ def with_what_came_later(closed: JobSituation) -> Iterator[JobSituation]:
 
 
 def every_standing() -> Iterator[JobSituation]:
-    """Yield all standings of a job."""
     for state, shown in OPEN:
         yield JobSituation(state, shown, None, "", count_classes(()))
     for closed in closed_jobs():

@@ -35,7 +35,6 @@ RETENTION_S = 86_400
 
 @pytest.fixture
 def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
-    """A home whose environment holds a secret."""
     secret = {"RECEIPTS_NOTIFY_COMMAND": "", "SOME_PASSWORD": IN_SECRET}
     return open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch, secret)
 
@@ -186,7 +185,6 @@ def test_diagnostics_expire_sooner_than_results_and_the_receipt_stays(home: Open
 
 
 def tried(home: OpenedHome, job_id: str) -> list[dict[str, Any]]:
-    """Return the attempts of a job."""
     return home.bench.bench.rows(attempts, job_id)
 
 

@@ -58,7 +58,6 @@ def held_open(house: ReconcileBench, *, items: int = 1) -> str:
 
 
 def tasks(house: ReconcileBench, job_id: str) -> list[tuple[str, bool]]:
-    """Return state and dispute of the job's review tasks."""
     return [(row["state"], row["disputed"]) for row in house.bench.rows(effect_tables.review_tasks, job_id)]
 
 
@@ -72,7 +71,6 @@ def refused(house: ReconcileBench, job_id: str) -> str:
 
 
 def decide(house: ReconcileBench, job_id: str, **decision: Any) -> None:
-    """Record a decision as the operator kim."""
     resolve_quarantine(house.services, job_id=job_id, actor="kim", **decision)
 
 

@@ -30,7 +30,6 @@ class Killed(BaseException):
 
 
 def old(house: ReconcileBench, *, key: str = "old", retention_s: int = RETENTION_S) -> dict[str, Any]:
-    """Settle a job and let exactly its retention pass."""
     job = house.finished(key=key, limits=LimitsRequest(result_retention_s=retention_s))
     house.clock.advance(retention_s)
     return job

@@ -25,7 +25,6 @@ SHADOW = "ROLLOUT.SHADOW.v1"
 
 @pytest.fixture
 def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
-    """A home in the stage `shadow`."""
     environment = {"RECEIPTS_ROLLOUT": "shadow"}
     return open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch, environment)
 
@@ -36,7 +35,6 @@ def switch(home: OpenedHome, rollout: Rollout) -> None:
 
 
 def settle(home: OpenedHome) -> None:
-    """Work off what waits, deliver and consume."""
     for wave in home.dispatch():
         home.run_wave(wave)
     maintenance.deliver_and_consume(home.app)

@@ -32,7 +32,6 @@ SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """The settings of a home with Dagster's folder."""
     settings = read_settings({"RECEIPTS_HOME": str(tmp_path / "home")})
     settings.dagster_home.mkdir(parents=True)
     return settings

@@ -20,7 +20,6 @@ from receipt_pipeline_tests.unit.test_evaluate import judged
 
 
 def release() -> ShippedRelease:
-    """One of the shipped releases."""
     return shipped_releases(SHIPPED_ARTIFACTS, image_digest="sha256:" + "d" * 64)[1]
 
 

@@ -19,13 +19,11 @@ NUMBERS = sorted({(f.name, f.type) for part in PARTS for f in dataclasses.fields
 
 
 def settings(home: Path, **given: str) -> Settings:
-    """Read settings of a home; variables without their prefix."""
     named = {f"RECEIPTS_{name}": value for name, value in given.items()}
     return read_settings({"RECEIPTS_HOME": str(home), **named})
 
 
 def refusal(home: Path, **given: str) -> InputRefused:
-    """Return the error with which an environment is refused."""
     with pytest.raises(InputRefused, match=r"SETTING\.INVALID\.v1") as refused:
         settings(home, **given)
     return refused.value

@@ -20,7 +20,6 @@ SCANS = WorkerBench.scans(4)
 
 
 def printed(number: int) -> ItemOutcome:
-    """An outcome that left a print."""
     return ItemOutcome(
         item_class=ItemClass.CLASSIFIED,
         decision=Decision.CLEAR,

@@ -24,7 +24,6 @@ ANSWER_WITHIN_S = 20.0
 
 @pytest.fixture
 def resumed() -> Iterator[None]:
-    """Let heartbeats go on after a test that silenced them."""
     yield
     heartbeat._silenced.clear()
 

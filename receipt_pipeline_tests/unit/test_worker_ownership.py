@@ -121,7 +121,6 @@ def test_a_stale_worker_cannot_close_a_job_without_result(bench: WorkerBench) ->
 
 
 def change_once(outcome: ItemOutcome) -> ItemOutcome:
-    """Return the outcome with another total."""
     return replace(outcome, fields={"total": {"minor": 1, "currency": "EUR", "printed": "changed"}})
 
 

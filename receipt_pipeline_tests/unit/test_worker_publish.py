@@ -12,7 +12,6 @@ from receipt_pipeline_tests.fakes.worker_bench import PAST_RETRY_S, WorkerBench
 
 
 def refuse_uploads(bench: WorkerBench, times: int) -> None:
-    """Let so many of the coming uploads fail for certain."""
     bench.objects.put_faults = deque([PutFault.REFUSED] * times)
 
 

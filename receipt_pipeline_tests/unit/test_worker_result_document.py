@@ -16,7 +16,6 @@ from receipt_pipeline_tests.builders import RELEASE, an_outcome
 
 
 def an_item(ordinal: int, outcome: ItemOutcome) -> ResultItem:
-    """Return one line; only computed outcomes have a digest."""
     computed = outcome.item_class is not ItemClass.EXPIRED
     return ResultItem(
         ordinal=ordinal,
@@ -42,12 +41,10 @@ DOCUMENT = ResultDocument(
 
 
 def lines_of(data: bytes) -> list[dict[str, Any]]:
-    """Return the document's lines as JSON."""
     return [json.loads(line) for line in data.splitlines()]
 
 
 def bytes_of(lines: list[dict[str, Any]]) -> bytes:
-    """Return lines as the canonical bytes of a document."""
     return b"".join(canonical_json(line) + b"\n" for line in lines)
 
 
@@ -70,24 +67,20 @@ def test_the_header_restates_pins_and_counts() -> None:
 
 
 def without_last_line(lines: list[dict[str, Any]]) -> bytes:
-    """Cut the document short."""
     return bytes_of(lines[:-1])
 
 
 def with_another_decision(lines: list[dict[str, Any]]) -> bytes:
-    """Change an outcome without its digest."""
     lines[1]["outcome"]["decision"] = "review"
     return bytes_of(lines)
 
 
 def of_another_contract(lines: list[dict[str, Any]]) -> bytes:
-    """Claim a version that is not served."""
     lines[0]["contract"] = "receipt-result/v2"
     return bytes_of(lines)
 
 
 def with_white_space(lines: list[dict[str, Any]]) -> bytes:
-    """Write the same values in another form."""
     return b"\n".join(json.dumps(line).encode() for line in lines) + b"\n"
 
 

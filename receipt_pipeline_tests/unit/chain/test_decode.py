@@ -27,7 +27,6 @@ def a_picture(mode: str = "RGB", *, corner: tuple[int, int, int] = BLACK) -> Ima
 
 
 def saved(picture: Image.Image, kind: str, **options: Any) -> bytes:
-    """The picture's bytes in a format of Pillow."""
     file = io.BytesIO()
     picture.save(file, kind, **options)
     return file.getvalue()
@@ -41,8 +40,6 @@ def the_code(data: bytes, limits: DecodeLimits | None = None) -> str:
 
 
 def a_png_header(width: int, height: int) -> bytes:
-    """A PNG that claims a size and holds no pixels."""
-
     def chunk(name: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
 

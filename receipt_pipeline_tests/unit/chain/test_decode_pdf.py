@@ -58,7 +58,6 @@ def a_pdf_with_a_huge_picture() -> bytes:
 
 
 def a_locked_pdf() -> bytes:
-    """A PDF whose password nobody knows."""
     lock = (
         b"/Encrypt << /Filter /Standard /V 1 /R 2 /Length 40 /P -4 /O <"
         + b"41" * 32

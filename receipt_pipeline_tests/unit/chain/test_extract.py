@@ -30,12 +30,10 @@ TOTAL            13.22     0.79
 
 
 def fields_of(*pages: str) -> ReceiptFields:
-    """The fields of a receipt of perfectly read pages."""
     return extract_fields(reading_of(*pages))
 
 
 def the_total(*pages: str) -> tuple[int, str | None, bool]:
-    """The total's minor units, currency and doubt."""
     total = fields_of(*pages).total
     assert total is not None
     return total.minor, total.currency, total.ambiguous

@@ -62,7 +62,6 @@ def test_heads_of_tax_tables_are_known(head: str) -> None:
 
 
 def the_date(text: str, *, day_first: bool | None = None) -> ReadDate | None:
-    """The date of a receipt whose country writes dates so."""
     return choose_date(find_dates(build_rows(reading_of(text))), country_day_first=day_first)
 
 
@@ -125,7 +124,6 @@ RIGHT = ("OLD KILN LTD", "LEEDS", "06/04/2024", "Bread  4.10", "TOTAL  4.10", "C
 
 
 def beside(left: tuple[str, ...], right: tuple[str, ...], *, gap: int = 12) -> str:
-    """The two texts in one picture, `gap` letters apart."""
     width = max(map(len, left)) + gap
     return "\n".join(f"{one:<{width}}{other}" for one, other in zip(left, right, strict=True))
 

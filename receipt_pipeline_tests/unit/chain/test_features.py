@@ -63,7 +63,6 @@ EXCHANGE WITHIN A WEEK WITH THIS RECEIPT
 
 
 def values_of(text: str) -> dict[str, float]:
-    """The features of a receipt as printed."""
     page_text = reading_of(text)
     return dict(compute_features(NO_PAGES, page_text, extract_fields(page_text)).values)
 

@@ -65,7 +65,6 @@ def goods_of(text: str) -> Goods:
 
 
 def features_of(text: str) -> dict[str, float]:
-    """The admitted features."""
     page_text = page_text_of(tuple(text.split("|")))
     features = compute_features(NO_PAGES, page_text, extract_fields(page_text))
     assert refused_features(features) == ()

@@ -60,20 +60,17 @@ def turned(image: Image.Image, boxes: list[Box], degrees: float) -> tuple[Image.
 
 
 def scaled(image: Image.Image, boxes: list[Box], factor: float) -> tuple[Image.Image, list[Box]]:
-    """The page at another resolution."""
     size = (round(image.width * factor), round(image.height * factor))
     return image.resize(size), [tuple(edge * factor for edge in box) for box in boxes]  # type: ignore[misc]
 
 
 def saved(image: Image.Image, boxes: list[Box]) -> tuple[Image.Image, list[Box]]:
-    """The page saved once more with losses."""
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=60)
     return Image.open(buffer).convert("RGB"), boxes
 
 
 def read(image: Image.Image, boxes: list[Box], lines: list[str]) -> tuple[ScanPrint, ReceiptFields]:
-    """Print and fields of the page, read without a mistake."""
     height, width = image.height, image.width
     reading = PageText(
         tuple(

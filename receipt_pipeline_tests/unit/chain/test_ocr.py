@@ -27,7 +27,6 @@ from receipt_pipeline.core.errors import IdentityMismatch, StageFailed
 
 
 def a_line(text: str, left: int, top: int, page: int = 0) -> TextLine:
-    """A line 100 pixels wide and 20 high."""
     return TextLine(text, (left, top, left + 100, top + 20), 0.99, page)
 
 
@@ -38,7 +37,6 @@ class NamingEngine:
         self.blank = blank
 
     def read_page(self, page: Page) -> tuple[TextLine, ...]:
-        """Return one line that names the page."""
         return () if page.index in self.blank else (a_line(f"page {page.index}", 0, 0, page.index),)
 
 
@@ -104,12 +102,10 @@ def test_a_part_of_a_page_is_scaled_as_the_whole_page_is() -> None:
 
 
 def paper(width_px: int = 800, height_px: int = 1200, brightness: int = 245) -> NDArray[np.uint8]:
-    """Empty paper."""
     return np.full((height_px, width_px, 3), brightness, np.uint8)
 
 
 def printed(page: NDArray[np.uint8], left: int, top: int, right: int, bottom: int, darkness: int = 30) -> None:
-    """Put stripes like print on the page."""
     page[top:bottom:6, left:right] = darkness
     page[top + 1 : bottom : 6, left:right] = darkness
 

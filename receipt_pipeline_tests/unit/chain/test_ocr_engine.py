@@ -19,7 +19,6 @@ PRINTED = ("CORNER SHOP", "Bread 3.88", "Milk 0.90", "TOTAL EUR 4.78", "Thank yo
 
 
 def a_drawn_page(index: int = 0) -> Page:
-    """White paper with five printed lines."""
     paper = Image.new("RGB", (420, 260), "white")
     pen = ImageDraw.Draw(paper)
     for row, text in enumerate(PRINTED):
@@ -28,7 +27,6 @@ def a_drawn_page(index: int = 0) -> Page:
 
 
 def turned(page: Page, quarters: int) -> Page:
-    """The page turned counter-clockwise."""
     return Page(page.index, np.ascontiguousarray(np.rot90(page.pixels, quarters)))
 
 
@@ -40,8 +38,6 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> RapidOcrEngine:
 
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every attempt to open a connection fails."""
-
     def refuse(*_args: Any, **_kwargs: Any) -> None:
         raise OSError("the network is refused in this test")
 

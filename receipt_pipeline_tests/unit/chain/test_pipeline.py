@@ -64,7 +64,6 @@ def picture(pages: int = 1) -> bytes:
 
 
 def blank_png() -> bytes:
-    """The bytes of a small blank scan of one page."""
     buffer = io.BytesIO()
     Image.new("L", (320, 320), 255).save(buffer, "PNG")
     return buffer.getvalue()
@@ -90,7 +89,6 @@ def classify(
     on_page: Callable[[], None] = lambda: None,
     context: ItemContext = NO_CONTEXT,
 ) -> ItemOutcome:
-    """The chain's outcome."""
     return loaded.classify(data, duplicate_bytes=duplicate_bytes, on_page=on_page, context=context)
 
 

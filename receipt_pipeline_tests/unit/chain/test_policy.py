@@ -52,12 +52,10 @@ HEAVY = (("figures_copied", 3.0), ("tail_unexplained", 0.5), ("goods_short", 0.4
 
 
 def policy(**changes: Any) -> Policy:
-    """The policy of the document, changed as given."""
     return Policy.from_document({**DOCUMENT, **changes}, revision="sha256:" + "1" * 64)
 
 
 def case(**changes: Any) -> PolicyCase:
-    """A plain receipt without job, changed as given."""
     features = compute_features(NO_PAGES, PAGE_TEXT, FIELDS)
     plain = PolicyCase(PAGE_TEXT, FIELDS, features, Risk(10_000), False, JobSituation())
     return replace(plain, **changes)
@@ -71,13 +69,11 @@ def reasons(**changes: Any) -> tuple[str, ...]:
 
 
 def total(**changes: Any) -> ReceiptFields:
-    """The fields of the receipt with another total."""
     assert FIELDS.total is not None
     return replace(FIELDS, total=replace(FIELDS.total, **changes))
 
 
 def with_feature(name: str, value: float) -> Features:
-    """The features of the receipt with another value of one."""
     features = compute_features(NO_PAGES, PAGE_TEXT, FIELDS)
     return Features(features.contract, {**features.values, name: value})
 

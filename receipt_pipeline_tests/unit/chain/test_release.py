@@ -36,14 +36,12 @@ OTHER = "sha256:" + "b" * 64
 
 @pytest.fixture
 def shipped(tmp_path: Path) -> Path:
-    """A copy of what ships, to be damaged."""
     for folder in ("models", "policies", "releases"):
         shutil.copytree(SHIPPED / folder, tmp_path / folder)
     return tmp_path
 
 
 def release_of(shipped: Path, alias: str = "production") -> Release:
-    """The release that ships under the alias."""
     return next(one.release for one in shipped_releases(shipped, image_digest=IMAGE) if one.alias == alias)
 
 

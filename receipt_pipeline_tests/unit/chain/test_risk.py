@@ -30,7 +30,6 @@ MODEL = RiskModel.from_document(DOCUMENT, digest=DIGEST)
 
 
 def features(**values: float) -> Features:
-    """Features under the model's contract."""
     return Features(contract="receipt-features/v1", values=values)
 
 

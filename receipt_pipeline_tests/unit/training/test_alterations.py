@@ -20,7 +20,6 @@ BY_NAME = {one.name: one for one in ALTERATIONS}
 
 
 def content(seed: int) -> Content:
-    """An invented receipt."""
     return draw_content(random.Random(seed))
 
 

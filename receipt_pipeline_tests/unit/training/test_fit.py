@@ -29,7 +29,6 @@ TEXTS = (
 
 
 def truth_file(folder: Path, name: str, **fields: object) -> None:
-    """A truth file in the form of SROIE."""
     document = {"id": name, "sroie_key": name, "company": "SHOP", "forged": False} | fields
     document["lines"] = [{"text": text, "box": [0, 0, 9, 9]} for text in TEXTS]
     (folder / f"{name}.json").write_text(json.dumps(document))
@@ -37,7 +36,6 @@ def truth_file(folder: Path, name: str, **fields: object) -> None:
 
 @cache
 def examples() -> tuple[Example, ...]:
-    """A few dozen drawn receipts and one altered text."""
     return tuple(gather([GenuineText("SHOP", "one", TEXTS)], seed=1212, drawn=60, processes=1))
 
 

@@ -13,7 +13,7 @@ from receipt_pipeline.core.canonical import digest_of
 from receipt_pipeline.core.errors import InputRefused, KeyConflict
 from receipt_pipeline.core.request import JobRequest, LimitsRequest, resolve_limits
 from receipt_pipeline.ledger.engine import Ledger
-from receipt_pipeline.ledger.jobs.accept import Lineage, NewJob, find_replay, insert_job, queue_age_s, record_replay
+from receipt_pipeline.ledger.jobs.accept import Lineage, NewJob, find_replay, insert_job, record_replay
 from receipt_pipeline.ledger.jobs.cancel import cancel_job
 from receipt_pipeline.ledger.jobs.finalize import close_without_result
 from receipt_pipeline.ledger.releases import move_alias, retire_release
@@ -293,11 +293,3 @@ def test_a_child_is_no_repetition_of_its_own_lineage(ledger: Ledger) -> None:
     assert (child.parent_job_id, child.lineage) == (parent.job_id, parent.lineage)
     [row] = all_rows(ledger, items, child.job_id)
     assert row["earlier_job_id"] is None
-
-
-def test_queue_age_is_judged_by_the_ledgers_clock_and_never_negative(ledger: Ledger, clock: FakeClock) -> None:
-    job = builders.an_accepted_job(ledger)
-    assert queue_age_s(job, at=clock.now() - dt.timedelta(seconds=120)) == 0
-    clock.advance(10)
-    claimed = builders.claimed(ledger, job.job_id)
-    assert queue_age_s(claimed.job, at=clock.advance(500)) == 10

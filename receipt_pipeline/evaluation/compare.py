@@ -12,7 +12,7 @@ from receipt_pipeline.evaluation.scans import DECIDING_FIELDS
 
 RESAMPLES = 400
 SEED = 1
-# Six measures are asked at once: each at 1 % two-sided keeps the chance of a false alarm to 3 %.
+# Six measures are compared together: each at 1 % two-sided keeps the chance of a false alarm to 3 %.
 TAIL = 0.005
 
 Item = Mapping[str, Any]
@@ -20,17 +20,17 @@ Item = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One measure of both releases, and the interval of candidate less standing; higher is better."""
+    """One measure of both releases, and the interval of candidate minus approved; higher is better."""
 
     name: str
     candidate: float
-    standing: float
+    approved: float
     low: float
     high: float
 
     @property
     def worse(self) -> bool:
-        """Tell whether even the upper end of the difference is below zero."""
+        """Check whether even the upper end of the difference is below zero."""
         return self.high < 0
 
     def as_document(self) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Measured:
         return {
             "measure": self.name,
             "candidate": round(self.candidate, 4),
-            "standing": round(self.standing, 4),
+            "standing": round(self.approved, 4),
             "difference_low": round(self.low, 4),
             "difference_high": round(self.high, 4),
             "worse": self.worse,
@@ -46,17 +46,17 @@ class Measured:
 
 
 def compare_evaluations(
-    candidate: Mapping[str, Any], standing: Mapping[str, Any], *, resamples: int = RESAMPLES
+    candidate: Mapping[str, Any], approved: Mapping[str, Any], *, resamples: int = RESAMPLES
 ) -> tuple[Measured, ...] | None:
-    """Compare two evaluation documents scan by scan; None where they are not of one labelled set.
+    """Compare two evaluation documents scan by scan; None where they are not of one labeled set.
 
     The same scans are drawn for both in every resample, within forged and within genuine, so that only
     the difference between the releases remains.
     """
-    if candidate["set_digest"] != standing["set_digest"]:
+    if candidate["set_digest"] != approved["set_digest"]:
         return None
     ours = {item["scan_id"]: item for item in candidate["items"]}
-    theirs = {item["scan_id"]: item for item in standing["items"]}
+    theirs = {item["scan_id"]: item for item in approved["items"]}
     forged = sorted(scan for scan, item in ours.items() if item["forged"])
     genuine = sorted(scan for scan, item in ours.items() if not item["forged"])
     rng = random.Random(SEED)
@@ -123,7 +123,6 @@ def _share_of_cleared(items: Sequence[Item], counted: Callable[[Item], bool]) ->
 
 
 def _misread(item: Item) -> bool:
-    # Asked of the fields, so that a document kept before `wrong` was split is compared alike.
     values = [item["fields"][field] for field in DECIDING_FIELDS]
     return any(value is not None and not value["normalised"] for value in values)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+
+import pandas as pd
 
 from receipt_pipeline.chain.values import ReceiptFields
 
@@ -56,27 +58,36 @@ class FieldScore:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingScores:
-    """Scores by field and `overall` (micro): strings equal, and values equal after normalising."""
+class FieldScores:
+    """Scores by field and `overall` (micro): strings equal, and values equal after normalization."""
 
     strict: Mapping[str, FieldScore]
-    normalised: Mapping[str, FieldScore]
+    normalized: Mapping[str, FieldScore]
 
 
-def evaluate_fields(predictions: Mapping[str, KeyFields], truths: Mapping[str, KeyFields]) -> ReadingScores:
+def evaluate_fields(predictions: Mapping[str, KeyFields], truths: Mapping[str, KeyFields]) -> FieldScores:
     """Compare predictions with truths by receipt id.
 
     A None in the truth is left out; a None, an empty text or no entry is no prediction. Strict compares
-    the strings as SROIE task 3 does; normalised compares totals as amounts, dates as days, company and
+    the strings as SROIE task 3 does; normalized compares totals as amounts, dates as days, company and
     address without case, spaces and punctuation.
     """
-    return ReadingScores(
-        strict=_scores(predictions, truths, lambda _field, text: text),
-        normalised=_scores(predictions, truths, normalised_value),
-    )
+    rows = [
+        (field, bool(guess), guess == value, bool(guess) and _is_same_value(field, guess or "", value))
+        for receipt_id, truth in truths.items()
+        for field, value in truth.items()
+        if field in FIELDS and value is not None
+        for guess in [predictions.get(receipt_id, {}).get(field)]
+    ]
+    comparisons = pd.DataFrame(rows, columns=["field", "predicted", "strict", "normalized"]).assign(wanted=True)
+    return FieldScores(strict=_scores(comparisons, "strict"), normalized=_scores(comparisons, "normalized"))
 
 
-def normalised_value(field: str, text: str) -> str | Decimal:
+def _is_same_value(field: str, guess: str, truth: str) -> bool:
+    return normalized_value(field, guess) == normalized_value(field, truth)
+
+
+def normalized_value(field: str, text: str) -> str | Decimal:
     """Return a comparable value; what cannot be read as an amount or a day is compared folded."""
     value = {"total": read_amount, "date": read_day}.get(field, _nothing)(text)
     return folded(text) if value is None else value
@@ -136,35 +147,10 @@ def _iso(year_text: str, month_text: str, day_text: str) -> str | None:
         return None
 
 
-def _scores(
-    predictions: Mapping[str, KeyFields], truths: Mapping[str, KeyFields], read: Callable[[str, str], object]
-) -> dict[str, FieldScore]:
-    scores = {field: _field_score(field, predictions, truths, read) for field in FIELDS}
-    scores[OVERALL] = FieldScore(
-        right=sum(score.right for score in scores.values()),
-        predicted=sum(score.predicted for score in scores.values()),
-        wanted=sum(score.wanted for score in scores.values()),
-    )
-    return scores
-
-
-def _field_score(
-    field: str,
-    predictions: Mapping[str, KeyFields],
-    truths: Mapping[str, KeyFields],
-    read: Callable[[str, str], object],
-) -> FieldScore:
-    right = predicted = wanted = 0
-    for receipt_id, truth in truths.items():
-        value = truth[field]
-        if value is None:
-            continue
-        wanted += 1
-        guess = predictions.get(receipt_id, {}).get(field)
-        if guess:
-            predicted += 1
-            right += read(field, guess) == read(field, value)
-    return FieldScore(right, predicted, wanted)
+def _scores(comparisons: pd.DataFrame, kind: str) -> dict[str, FieldScore]:
+    counts = comparisons.groupby("field")[[kind, "predicted", "wanted"]].sum().reindex(FIELDS, fill_value=0)
+    counts.loc[OVERALL] = counts.sum()
+    return {str(field): FieldScore(*map(int, row)) for field, row in counts.iterrows()}
 
 
 # The reader often takes a small comma for a full stop; between the parts of an address a comma is meant.

@@ -28,7 +28,7 @@ def render_evaluation(
     Args:
         document: what `release_evaluation` gave.
         pictures: the scans by id; of those that were missed a small picture is put into the page.
-        comparison: measures beside those of the standing release, None where there is none.
+        comparison: measures of this and the approved release, None where there is none.
     """
     shown = misses(document)
     environment = jinja2.Environment(
@@ -61,7 +61,7 @@ def misses(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def thumb(picture: Path | None) -> str:
-    """Return a small grey picture as a data URI, empty where the scan cannot be shown."""
+    """Return a small gray picture as a data URI, empty where the scan cannot be shown."""
     if picture is None:
         return ""
     try:

@@ -16,7 +16,7 @@ from receipt_pipeline.durable_files import write_whole
 from receipt_pipeline.evaluation.compare import Measured, compare_evaluations
 from receipt_pipeline.evaluation.evaluate import release_evaluation
 from receipt_pipeline.evaluation.page import render_evaluation
-from receipt_pipeline.evaluation.scans import PROCESSES, judge_scans, read_labelled_scans
+from receipt_pipeline.evaluation.scans import PROCESSES, classify_scans, read_labeled_scans
 from receipt_pipeline.ledger import releases
 from receipt_pipeline.ledger.engine import Ledger, LedgerTransaction
 from receipt_pipeline.ledger.invariants.invariant import CheckOutcome
@@ -72,10 +72,10 @@ def evaluate_release(evaluations: Evaluations, name: str, *, caller: str, proces
     """
     release = find_shipped(evaluations, name)
     folder = evaluations.labeled_scans
-    scans = read_labelled_scans(folder) if folder is not None and folder.is_dir() else []
+    scans = read_labeled_scans(folder) if folder is not None and folder.is_dir() else []
     if not scans:
         raise InputRefused(EVALUATION_NO_SET, folder=str(folder or ""))
-    decided = judge_scans(scans, release.release.pins(), shipped=evaluations.artifacts, processes=processes)
+    decided = classify_scans(scans, release.release.pins(), shipped=evaluations.artifacts, processes=processes)
     document = release_evaluation(decided, release)
     release_id = release.release.release_id
     # Before anything is kept: an altered evaluation to compare with leaves all as it was.

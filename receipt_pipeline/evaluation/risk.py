@@ -5,31 +5,30 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
+
+import pandas as pd
 
 RELIABILITY_BINS = 5
 DIGITS = 4
 
 
 def reliability(risks: Sequence[tuple[float, bool]], *, bins: int = RELIABILITY_BINS) -> list[dict[str, Any]]:
-    """Return bins of equally many by risk: mean risk said, and share that was forged."""
-    ordered = sorted(risks)
-    edges = [round(len(ordered) * at / bins) for at in range(bins + 1)]
-    table = []
-    for low, high in pairwise(edges):
-        part = ordered[low:high]
-        if part:
-            table.append(
-                {
-                    "from": round(part[0][0], DIGITS),
-                    "to": round(part[-1][0], DIGITS),
-                    "count": len(part),
-                    "risk_mean": round(sum(risk for risk, _ in part) / len(part), DIGITS),
-                    "forged_share": round(sum(forged for _, forged in part) / len(part), DIGITS),
-                }
-            )
-    return table
+    """Return bins of equally many scans by risk: mean predicted risk, and the share that was forged."""
+    frame = pd.DataFrame(sorted(risks), columns=["risk", "forged"])
+    edges = sorted({round(len(frame) * at / bins) for at in range(bins + 1)})
+    if len(edges) < 2:
+        return []
+    grouped = frame.groupby(pd.Series(pd.cut(frame.index, edges, right=False)), observed=True)
+    table = grouped.agg(
+        **{"from": ("risk", "min"), "to": ("risk", "max"), "count": ("risk", "size")},
+        risk_mean=("risk", "mean"),
+        forged_share=("forged", "mean"),
+    )
+    return [
+        {str(name): int(value) if name == "count" else round(float(value), DIGITS) for name, value in row.items()}
+        for row in table.to_dict("records")
+    ]
 
 
 RESAMPLES = 2000
@@ -59,10 +58,11 @@ def auc_interval(
 ) -> tuple[float, float]:
     """Return the 95 % bootstrap percentiles of the AUC, resampled within forged and within genuine."""
     rng = random.Random(seed)
-    values = sorted(
+    values = [
         roc_auc(rng.choices(forged, k=len(forged)), rng.choices(genuine, k=len(genuine))) for _ in range(resamples)
-    )
-    return _quantile(values, 0.025), _quantile(values, 0.975)
+    ]
+    low, high = pd.Series(values).quantile([0.025, 0.975])
+    return float(low), float(high)
 
 
 def share_upper95(wrong: int, of: int) -> float:
@@ -81,10 +81,3 @@ def share_upper95(wrong: int, of: int) -> float:
 
 def _at_most(wrong: int, of: int, share: float) -> float:
     return math.fsum(math.comb(of, k) * share**k * (1 - share) ** (of - k) for k in range(wrong + 1))
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

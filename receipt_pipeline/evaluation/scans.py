@@ -12,6 +12,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from receipt_pipeline.chain.decode import decode_scan
 from receipt_pipeline.chain.extract.fields import extract_fields
 from receipt_pipeline.chain.features.table import compute_features
@@ -23,14 +25,14 @@ from receipt_pipeline.chain.risk import RiskModel, score
 from receipt_pipeline.chain.values import NO_PAGES, ReadAmount, ReadDate, ReceiptFields, page_text_of
 from receipt_pipeline.core.items import Decision, ItemOutcome
 from receipt_pipeline.core.pins import Pins
-from receipt_pipeline.evaluation.fields import normalised_value, strict_fields
+from receipt_pipeline.evaluation.fields import normalized_value, strict_fields
 
 PROCESSES = 2
 DECIDING_FIELDS = ("date", "total")
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledScan:
+class LabeledScan:
     """One scan of the development set: its picture, whether it was forged, and the true fields."""
 
     scan_id: str
@@ -40,16 +42,16 @@ class LabelledScan:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedScan:
-    """What the chain said of one scan, and the processor seconds that it took."""
+class EvaluatedScan:
+    """The chain's outcome of one scan, and the processor seconds that it took."""
 
-    scan: LabelledScan
+    scan: LabeledScan
     outcome: ItemOutcome
     seconds: float
 
     @property
     def cleared(self) -> bool:
-        """Tell whether the chain would let the scan pass without a look."""
+        """Check whether the chain would clear the scan without a review."""
         return self.outcome.decision is Decision.CLEAR
 
     @property
@@ -59,22 +61,22 @@ class JudgedScan:
 
     @property
     def misread(self) -> bool:
-        """Tell whether its total or day, normalised, is not what the picture shows; forged or not."""
+        """Check whether its total or day, normalized, differs from the picture; forged or not."""
         return any(not self._right(field, self.scan.truth[field]) for field in DECIDING_FIELDS)
 
     @property
     def wrong(self) -> bool:
-        """Tell whether clearing it would be a mistake: it is forged, or its day or total is misread."""
+        """Check whether clearing it would be a mistake: it is forged, or its day or total is misread."""
         return self.scan.forged or self.misread
 
     def _right(self, field: str, truth: str | None) -> bool:
         if truth is None:
             return True
         read = self.key_fields[field]
-        return read is not None and normalised_value(field, read) == normalised_value(field, truth)
+        return read is not None and normalized_value(field, read) == normalized_value(field, truth)
 
 
-def read_labelled_scans(folder: Path) -> list[LabelledScan]:
+def read_labeled_scans(folder: Path) -> list[LabeledScan]:
     """Return the scans that the folder's truth files name, by id.
 
     Source: truth files with `id`, `image`, `forged` and the four key fields.
@@ -84,23 +86,23 @@ def read_labelled_scans(folder: Path) -> list[LabelledScan]:
         document = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(document, dict) and isinstance(document.get("forged"), bool):
             truth = {field: document[field] for field in ("company", "date", "address", "total")}
-            scans.append(LabelledScan(document["id"], folder / document["image"], document["forged"], truth))
+            scans.append(LabeledScan(document["id"], folder / document["image"], document["forged"], truth))
     return scans
 
 
-def judge_scans(
-    scans: Sequence[LabelledScan], pins: Pins, *, shipped: Path, processes: int = PROCESSES
-) -> list[JudgedScan]:
+def classify_scans(
+    scans: Sequence[LabeledScan], pins: Pins, *, shipped: Path, processes: int = PROCESSES
+) -> list[EvaluatedScan]:
     """Classify all scans under the pins, in their order; one text reader a process, one thread each."""
     with tempfile.TemporaryDirectory() as models:
         place_models(Path(models))
         settings = (pins.as_document(), str(shipped), models)
         if processes == 1:
             _open_chain(*settings)
-            return [_judge(scan) for scan in scans]
+            return [_classify(scan) for scan in scans]
         context = get_context("spawn")
         with context.Pool(processes, initializer=_open_chain, initargs=settings) as pool:
-            return pool.map(_judge, scans, chunksize=1)
+            return pool.map(_classify, scans, chunksize=1)
 
 
 def fields_of(document: Mapping[str, Any]) -> ReceiptFields:
@@ -150,11 +152,11 @@ def _open_chain(pins: Mapping[str, str], shipped: str, models: str) -> None:
     _CHAIN[:] = [load_chain(frozen, shipped=Path(shipped), image_digest=frozen.image_digest, engine=engine)]
 
 
-def _judge(scan: LabelledScan) -> JudgedScan:
+def _classify(scan: LabeledScan) -> EvaluatedScan:
     data = scan.picture.read_bytes()
     begun = time.process_time()
     outcome = _CHAIN[0].classify(data, duplicate_bytes=False, on_page=lambda: None)
-    return JudgedScan(scan, outcome, time.process_time() - begun)
+    return EvaluatedScan(scan, outcome, time.process_time() - begun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +177,12 @@ def read_transcripts(folder: Path) -> Iterator[Transcript]:
             yield Transcript(name=row["id"], texts=texts, forged=row["forged"] == "1")
 
 
-def score_transcripts(folder: Path, model: RiskModel) -> tuple[dict[str, float], dict[str, bool]]:
-    """Return risk (0..1) and truth of every transcript, by its id, as the chain reads and scores it."""
-    risks: dict[str, float] = {}
-    truth: dict[str, bool] = {}
+def score_transcripts(folder: Path, model: RiskModel) -> pd.DataFrame:
+    """Return id, suspicion (0..1) and truth of every transcript, as the chain reads and scores it."""
+    rows = []
     for transcript in read_transcripts(folder):
         page_text = page_text_of(transcript.texts)
         features = compute_features(NO_PAGES, page_text, extract_fields(page_text))
-        risks[transcript.name] = score(model, features).probability_ppm / 1_000_000
-        truth[transcript.name] = transcript.forged
-    return risks, truth
+        suspicion = score(model, features).probability_ppm / 1_000_000
+        rows.append((transcript.name, suspicion, transcript.forged))
+    return pd.DataFrame(rows, columns=["scan_id", "suspicion", "forged"])

@@ -16,7 +16,7 @@ from receipt_pipeline.chain.ocr.models import place_models
 from receipt_pipeline.chain.values import PageText, ReceiptFields
 from receipt_pipeline.core.errors import ScanRejected
 from receipt_pipeline.core.money import Money
-from receipt_pipeline.evaluation.fields import normalised_value, strict_fields
+from receipt_pipeline.evaluation.fields import normalized_value, strict_fields
 from receipt_pipeline_tests.printed_receipt import reading_of
 
 pytestmark = pytest.mark.field
@@ -176,7 +176,7 @@ def test_awkward_pictures_give_the_fields_of_their_source(
     printed = strict_fields(fields)
     for field in ("date", "total"):
         assert printed[field] is not None
-        assert normalised_value(field, printed[field] or "") == normalised_value(field, truth[field])
+        assert normalized_value(field, printed[field] or "") == normalized_value(field, truth[field])
 
 
 @pytest.mark.slow

@@ -36,9 +36,9 @@ def opened(
 def answers(opened: OpenedHome, monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """Which release, by id, answers well on the labelled set; every one until the test says otherwise."""
     good: dict[str, bool] = {}
-    monkeypatch.setattr(records, "read_labelled_scans", lambda folder: [one.scan for one in a_set(good=True)])
+    monkeypatch.setattr(records, "read_labeled_scans", lambda folder: [one.scan for one in a_set(good=True)])
     monkeypatch.setattr(
-        records, "judge_scans", lambda scans, pins, **named: a_set(good=good.get(pins.release_id, True))
+        records, "classify_scans", lambda scans, pins, **named: a_set(good=good.get(pins.release_id, True))
     )
     return good
 

@@ -12,16 +12,16 @@ from receipt_pipeline.chain.release import shipped_releases
 from receipt_pipeline.chain.values import page_text_of
 from receipt_pipeline.core.items import Decision, ItemClass, ItemOutcome
 from receipt_pipeline.evaluation import evaluate as module
-from receipt_pipeline.evaluation.evaluate import decision_figures, figures_as_text, main, picture_figures
+from receipt_pipeline.evaluation.evaluate import auc_figures, decision_figures, figures_as_text, main, scan_frame
 from receipt_pipeline.evaluation.risk import auc_interval, roc_auc, share_upper95
-from receipt_pipeline.evaluation.scans import JudgedScan, LabelledScan, read_labelled_scans, read_transcripts
+from receipt_pipeline.evaluation.scans import EvaluatedScan, LabeledScan, read_labeled_scans, read_transcripts
 from receipt_pipeline.settings import SHIPPED_ARTIFACTS
 
 GENUINE = ("SHOP SDN BHD", "DATE: 14/03/2018", "BOOK RM 25.45", "TOTAL RM 25.45")
 FORGED = ("SHOP SDN BHD", "GST 6%", "DATE: 31/02/2021", "BOOK RM 25.45", "TOTAL RM 85.45", "TOTAL RM 25.46")
 
 
-def judged(*, forged: bool, decision: Decision, total: str = "25.45", risk_ppm: int = 100_000) -> JudgedScan:
+def evaluated(*, forged: bool, decision: Decision, total: str = "25.45", risk_ppm: int = 100_000) -> EvaluatedScan:
     """A scan of total 25.45 on 14 March 2018, read and decided as said."""
     truth = {"company": "SHOP SDN BHD", "date": "14/03/2018", "address": None, "total": "25.45"}
     fields = {
@@ -31,8 +31,8 @@ def judged(*, forged: bool, decision: Decision, total: str = "25.45", risk_ppm: 
         "total": {"minor": 2545, "currency": "MYR", "printed": f"RM {total}"},
     }
     outcome = ItemOutcome(item_class=ItemClass.CLASSIFIED, decision=decision, risk_ppm=risk_ppm, fields=fields)
-    scan = LabelledScan(f"s-{forged}-{decision}-{total}", Path("picture.jpg"), forged, truth)
-    return JudgedScan(scan, outcome, 0.5)
+    scan = LabeledScan(f"s-{forged}-{decision}-{total}", Path("picture.jpg"), forged, truth)
+    return EvaluatedScan(scan, outcome, 0.5)
 
 
 def development_set(folder: Path) -> Path:
@@ -71,18 +71,18 @@ def test_the_upper_bound_of_a_share_is_the_exact_one(wrong: int, of: int, upper:
 
 
 def test_clearing_is_wrong_for_a_forgery_and_for_a_misread_total_or_day() -> None:
-    assert not judged(forged=False, decision=Decision.CLEAR).wrong
-    assert judged(forged=True, decision=Decision.CLEAR).wrong
-    assert judged(forged=False, decision=Decision.CLEAR, total="25.46").wrong
+    assert not evaluated(forged=False, decision=Decision.CLEAR).wrong
+    assert evaluated(forged=True, decision=Decision.CLEAR).wrong
+    assert evaluated(forged=False, decision=Decision.CLEAR, total="25.46").wrong
 
 
 def test_of_the_cleared_the_misread_and_the_forged_are_counted_apart() -> None:
     clear = Decision.CLEAR
-    scans = [judged(forged=False, decision=clear)] * 96
-    scans += [judged(forged=False, decision=clear, total="25.46"), judged(forged=True, decision=clear)]
-    scans += [judged(forged=True, decision=clear, total="25.46")] * 2
-    scans += [judged(forged=True, decision=Decision.REVIEW, total="25.46")]
-    figures = decision_figures(scans)
+    scans = [evaluated(forged=False, decision=clear)] * 96
+    scans += [evaluated(forged=False, decision=clear, total="25.46"), evaluated(forged=True, decision=clear)]
+    scans += [evaluated(forged=True, decision=clear, total="25.46")] * 2
+    scans += [evaluated(forged=True, decision=Decision.REVIEW, total="25.46")]
+    figures = decision_figures(scan_frame(scans))
     assert (figures["cleared"], figures["cleared_share"]) == (100, 1.0)
     assert (figures["cleared_wrong"], figures["cleared_wrong_share"]) == (3, 0.03)
     assert (figures["cleared_forged"], figures["cleared_forged_share"]) == (3, 0.03)
@@ -99,13 +99,13 @@ def test_a_transcript_becomes_a_reading_of_one_row_a_line() -> None:
 
 def test_the_development_set_is_read_with_its_labels(tmp_path: Path) -> None:
     receipts = development_set(tmp_path) / "data" / "receipts"
-    assert [scan.forged for scan in read_labelled_scans(receipts)] == [False, True, False, True]
+    assert [scan.forged for scan in read_labeled_scans(receipts)] == [False, True, False, True]
     assert [one.forged for one in read_transcripts(receipts / "transcripts")] == [False, True, False, True]
 
 
 def test_without_the_development_set_it_says_so_and_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--shared", str(tmp_path / "absent"), "--output", str(tmp_path / "out.json")]) == 2
-    assert "no development set" in capsys.readouterr().out
+    assert "No development set" in capsys.readouterr().out
     assert not (tmp_path / "out.json").exists()
 
 
@@ -113,12 +113,12 @@ def test_the_figures_are_written_and_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripted = [
-        judged(forged=False, decision=Decision.CLEAR),
-        judged(forged=False, decision=Decision.REVIEW, risk_ppm=300_000),
-        judged(forged=True, decision=Decision.CLEAR, risk_ppm=200_000),
-        judged(forged=True, decision=Decision.REVIEW, risk_ppm=900_000),
+        evaluated(forged=False, decision=Decision.CLEAR),
+        evaluated(forged=False, decision=Decision.REVIEW, risk_ppm=300_000),
+        evaluated(forged=True, decision=Decision.CLEAR, risk_ppm=200_000),
+        evaluated(forged=True, decision=Decision.REVIEW, risk_ppm=900_000),
     ]
-    monkeypatch.setattr(module, "judge_scans", lambda scans, *args, **named: scripted[: len(scans)])
+    monkeypatch.setattr(module, "classify_scans", lambda scans, *args, **named: scripted[: len(scans)])
     monkeypatch.setattr(module, "stock_seconds", lambda pictures: 2.0)
     output = tmp_path / "evaluate.json"
     assert main(["--shared", str(development_set(tmp_path)), "--output", str(output)]) == 0
@@ -139,7 +139,9 @@ def test_the_figures_are_written_and_printed(
 
 
 def test_without_any_forgery_no_auc_is_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "judge_scans", lambda *args, **named: [judged(forged=False, decision=Decision.CLEAR)])
+    monkeypatch.setattr(
+        module, "classify_scans", lambda *args, **named: [evaluated(forged=False, decision=Decision.CLEAR)]
+    )
     monkeypatch.setattr(module, "stock_seconds", lambda pictures: 2.0)
     release = shipped_releases(SHIPPED_ARTIFACTS, image_digest="sha256:" + "d" * 64)[1]
     figures = module.evaluate(development_set(tmp_path), release, shipped=SHIPPED_ARTIFACTS, limit=1, processes=1)
@@ -147,9 +149,8 @@ def test_without_any_forgery_no_auc_is_made_up(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_rejected_scan_counts_as_the_most_suspicious() -> None:
-    one = judged(forged=True, decision=Decision.REVIEW)
+    one = evaluated(forged=True, decision=Decision.REVIEW)
     rejected = ItemOutcome(item_class=ItemClass.REJECTED, reason_code="SCAN.BROKEN.v1")
-    figures = picture_figures(
-        [replace(one, outcome=rejected), judged(forged=False, decision=Decision.CLEAR, risk_ppm=990_000)]
-    )
+    other = evaluated(forged=False, decision=Decision.CLEAR, risk_ppm=990_000)
+    figures = auc_figures("risk_auc_pictures", scan_frame([replace(one, outcome=rejected), other]))
     assert figures["risk_auc_pictures"] == 1.0

@@ -10,7 +10,7 @@ from receipt_pipeline.chain.extract.fields import extract_fields
 from receipt_pipeline.evaluation.fields import (
     FieldScore,
     evaluate_fields,
-    normalised_value,
+    normalized_value,
     read_amount,
     read_day,
     strict_fields,
@@ -23,14 +23,14 @@ TRUTH = {"company": "SHOP SDN BHD", "date": "03/04/2018", "address": "NO 1, JALA
 def test_equal_strings_are_right_in_both_scores() -> None:
     scores = evaluate_fields({"a": TRUTH}, {"a": TRUTH})
     assert scores.strict["overall"] == FieldScore(4, 4, 4)
-    assert scores.strict["overall"].f1 == scores.normalised["overall"].f1 == 1.0
+    assert scores.strict["overall"].f1 == scores.normalized["overall"].f1 == 1.0
 
 
 def test_equal_values_in_another_form_are_right_only_normalised() -> None:
     guess = {"company": "Shop Sdn. Bhd.", "date": "2018-04-03", "address": "No 1 Jalan Satu", "total": "RM14.00"}
     scores = evaluate_fields({"a": guess}, {"a": TRUTH})
     assert scores.strict["overall"].right == 0
-    assert scores.normalised["overall"].right == 4
+    assert scores.normalized["overall"].right == 4
 
 
 def test_unknown_truths_are_left_out_and_missing_guesses_lower_recall_only() -> None:
@@ -54,7 +54,7 @@ def test_amounts_are_compared_as_numbers(text: str, value: str | None) -> None:
 )
 def test_dates_are_compared_as_days(text: str, iso: str | None) -> None:
     assert read_day(text) == iso
-    assert normalised_value("date", text) == (iso or "31022018")
+    assert normalized_value("date", text) == (iso or "31022018")
 
 
 def test_fields_are_compared_in_upper_case_and_totals_without_letters() -> None:

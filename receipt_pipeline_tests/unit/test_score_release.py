@@ -14,23 +14,23 @@ from receipt_pipeline.core.items import Decision
 from receipt_pipeline.evaluation.compare import compare_evaluations
 from receipt_pipeline.evaluation.evaluate import release_evaluation
 from receipt_pipeline.evaluation.page import misses, render_evaluation, thumb
-from receipt_pipeline.evaluation.scans import JudgedScan
+from receipt_pipeline.evaluation.scans import EvaluatedScan
 from receipt_pipeline.settings import SHIPPED_ARTIFACTS
-from receipt_pipeline_tests.unit.test_evaluate import judged
+from receipt_pipeline_tests.unit.test_evaluate import evaluated
 
 
 def release() -> ShippedRelease:
     return shipped_releases(SHIPPED_ARTIFACTS, image_digest="sha256:" + "d" * 64)[1]
 
 
-def a_set(*, good: bool, scans: int = 40) -> list[JudgedScan]:
+def a_set(*, good: bool, scans: int = 40) -> list[EvaluatedScan]:
     """So many scans, half of them forged; a good release reads and separates them, a bad one does not."""
     found = []
     for number in range(scans):
         forged = number % 2 == 1
         risk = (900_000 if forged else 50_000) if good else 500_000 - 1_000 * (number * 7 % 11)
         clear = good and not forged
-        one = judged(
+        one = evaluated(
             forged=forged,
             decision=Decision.CLEAR if clear or not good else Decision.REVIEW,
             risk_ppm=risk,
@@ -88,7 +88,7 @@ def test_the_same_answers_and_the_better_release_are_not_worse() -> None:
 
 def test_one_scan_more_misread_is_within_noise() -> None:
     scans = a_set(good=True)
-    scans[0] = replace(scans[0], outcome=judged(forged=False, decision=Decision.REVIEW, total="99.99").outcome)
+    scans[0] = replace(scans[0], outcome=evaluated(forged=False, decision=Decision.REVIEW, total="99.99").outcome)
     compared = compare_evaluations(release_evaluation(scans, release()), evaluation(good=True), resamples=100)
     assert compared is not None
     assert not any(one.worse for one in compared)

@@ -19,7 +19,6 @@ import sqlalchemy as sa
 from filelock import FileLock, Timeout
 from ulid import ULID
 
-from receipt_pipeline.accounting.arrow import open_batches
 from receipt_pipeline.accounting.charts import report_markdown
 from receipt_pipeline.accounting.facts import Accountant
 from receipt_pipeline.accounting.query import open_published
@@ -28,6 +27,7 @@ from receipt_pipeline.core.errors import ReportFault, is_out_of_space
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.reasons import REPORT_BUSY, REPORT_REBUILT, REPORT_UNREADABLE, STORAGE_FULL
 from receipt_pipeline.durable_files import sync_path, write_whole
+from receipt_pipeline.ledger.arrow import open_batches
 from receipt_pipeline.ledger.changes import is_mark_of, mark_from, read_mark, unseen
 from receipt_pipeline.ledger.effects.alerts import open_alerts
 from receipt_pipeline.ledger.effects.retention import keys_being_purged

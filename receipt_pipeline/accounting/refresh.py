@@ -19,11 +19,11 @@ import duckdb
 import sqlalchemy as sa
 from iso4217 import Currency
 
-from receipt_pipeline.accounting.arrow import LedgerBatches
 from receipt_pipeline.accounting.facts import ROW_FINDINGS, Earlier, Facts, read_facts
 from receipt_pipeline.accounting.report import build_document
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.money import minor_digits
+from receipt_pipeline.ledger.arrow import LedgerBatches
 from receipt_pipeline.ledger.changes import ALWAYS_WHOLE, CopiedLedger, LedgerMark, changed_jobs, changed_rows
 from receipt_pipeline.ledger.schema import admin, effects, jobs
 from receipt_pipeline.ledger.schema.types import UtcMicros

@@ -169,11 +169,6 @@ class CopiedLedger(LedgerTransaction):
         self._ask = ask
         self._moment = now
 
-    @property
-    def dialect(self) -> sa.Dialect:
-        """Return the dialect in which queries are written here."""
-        return _DIALECT
-
     def now(self) -> dt.datetime:
         """Return the moment at which the copy was made."""
         return self._moment

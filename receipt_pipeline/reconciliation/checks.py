@@ -28,7 +28,7 @@ def run_check(context: ReconciliationContext, name: str) -> CheckOutcome:
     observe(context, invariant.observe)
     with context.ledger.reading() as tx:
         finding = find(tx, invariant, context.bounds())
-        text = query_text(finding.query, tx.dialect)
+        text = query_text(finding.query, tx)
     count = len(finding.rows)
     counted = "1 violation" if count == 1 else f"{count or 'No'} violations"
     return CheckOutcome(

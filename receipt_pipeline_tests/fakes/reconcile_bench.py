@@ -98,7 +98,7 @@ class ReconcileBench:
         (invariant,) = [line for line in INVARIANTS if line.finding == key]
         with self.ledger.reading() as tx:
             finding = find(tx, invariant, self.services.bounds())
-            text = query_text(finding.query, tx.dialect)
+            text = query_text(finding.query, tx)
         assert len(self.ask_by_hand(text)) == len(finding.rows)
         return finding.rows
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from receipt_pipeline.accounting.arrow import open_batches
 from receipt_pipeline.core.errors import LedgerUnavailable
+from receipt_pipeline.ledger.arrow import open_batches
 from receipt_pipeline.ledger.engine import Ledger, open_ledger
 from receipt_pipeline.ledger.schema.jobs import jobs
 from receipt_pipeline_tests.builders import a_claimed_job, an_accepted_job

@@ -13,6 +13,7 @@ from receipt_pipeline.core.alerts import AlertKind, AlertThresholds
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.reasons import Reason
 from receipt_pipeline.ledger.changes import LedgerReader
+from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.investigations import InvestigationKind, InvestigationRequest
 
 Query = sa.Select[Any] | sa.CompoundSelect[Any]
@@ -136,9 +137,9 @@ def find(reader: LedgerReader, invariant: Invariant, bounds: Bounds) -> Finding:
     return Finding(invariant, reader.rows(query), query)
 
 
-def query_text(query: Query, dialect: sa.Dialect) -> str:
-    """Return the SQL of a query as text that runs on a database of this dialect."""
-    return str(query.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+def query_text(query: Query, tx: LedgerTransaction) -> str:
+    """Return the SQL of a query as text that runs on the database of this transaction."""
+    return str(query.compile(dialect=tx.dialect, compile_kwargs={"literal_binds": True}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ SNAPSHOT_ATTEMPTS_MAX = 100
 BATCH_ROWS = 16_384
 
 
-class LedgerBatches:
+class LedgerBatches(ABC):
     """Answers queries of the ledger as Arrow record batches, over a separate connection.
 
     Args:
@@ -36,10 +37,9 @@ class LedgerBatches:
         self._ledger = ledger
         self._connection = connection
 
-    @contextmanager
-    def snapshot(self) -> Iterator[LedgerTransaction]:
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[LedgerTransaction]:
         """Open a reading transaction; all that is read here afterward is of its snapshot."""
-        raise NotImplementedError
 
     @contextmanager
     def read(self, query: sa.Select[Any]) -> Iterator[pa.RecordBatchReader]:

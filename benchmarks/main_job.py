@@ -11,8 +11,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from receipt_pipeline.app import analyst, maintenance
+from receipt_pipeline.app import analyst, maintenance, submitter
+from receipt_pipeline.app.context import AppContext, open_app
 from receipt_pipeline.core.canonical import digest_of_bytes
 from receipt_pipeline.core.request import BATCH_CONTRACT
 
@@ -72,27 +74,26 @@ def _read_one(path: str) -> int:
 
 def _served(scans: Sequence[Path], *, manifests: int) -> tuple[float, dict[str, object]]:
     """Drop the scans as batch manifests into a served, empty home; return seconds and the account."""
-    from receipt_pipeline.app.context import open_app
     from receipt_pipeline.runtime.supervisor import running_instance
     from receipt_pipeline.settings import read_settings
 
     with tempfile.TemporaryDirectory(prefix="receipts-bench-") as folder:
         home = read_settings({**os.environ, "RECEIPTS_HOME": f"{folder}/home"})
-        services = open_app(home)
+        context = open_app(home)
         try:
             with running_instance(home):
                 _drop(scans, home.inbox / home.tenant, manifests=manifests)
-                rows = _await_all(services, len(scans))
+                rows = _await_all(context, len(scans))
                 first = min(row["submitted_at"] for row in rows)
                 last = max(row["terminal_at"] for row in rows)
-                _await_settled(services, [row["job_id"] for row in rows])
-                maintenance.reconcile_everything(services)
-                maintenance.publish_report(services)
-                report = analyst.read_report(services, services.principal())
-                failed = sorted(maintenance.failed_checks(services))
+                _await_effects(context, [row["job_id"] for row in rows])
+                maintenance.reconcile_everything(context)
+                maintenance.publish_report(context)
+                report = analyst.read_report(context, context.principal())
+                failed = sorted(maintenance.failed_checks(context))
             return (last - first).total_seconds(), {**report, "checks": len(maintenance.CHECK_ASSETS), "red": failed}
         finally:
-            services.close()
+            context.close()
 
 
 def _drop(scans: Sequence[Path], inbox: Path, *, manifests: int) -> None:
@@ -109,17 +110,17 @@ def _drop(scans: Sequence[Path], inbox: Path, *, manifests: int) -> None:
         temp.rename(inbox / f"batch-{number}.json")
 
 
-def _await_all(services: object, count: int) -> list[dict[str, object]]:
+def _await_all(context: AppContext, count: int) -> list[dict[str, Any]]:
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
-        rows = services.jobs()  # type: ignore[attr-defined]
+        rows = submitter.list_jobs(context, context.principal())
         if len(rows) == count and all(row["terminal_at"] for row in rows):
-            return rows  # type: ignore[no-any-return]
+            return rows
         time.sleep(1)
     raise SystemExit("the main job did not finish within the bound")
 
 
-def _await_settled(services: object, job_ids: list[str]) -> None:
+def _await_effects(context: AppContext, job_ids: list[str]) -> None:
     end = time.monotonic() + WAIT_S
-    while time.monotonic() < end and services.unsettled(job_ids):  # type: ignore[attr-defined]
+    while time.monotonic() < end and maintenance.jobs_with_unfinished_effects(context, job_ids):
         time.sleep(1)

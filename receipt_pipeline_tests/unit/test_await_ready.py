@@ -9,6 +9,7 @@ import pytest
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.jobs.waves import register_worker, reserve_wave
+from receipt_pipeline.ledger.rows import JobRow
 from receipt_pipeline.worker.dispatch import await_ready
 from receipt_pipeline_tests.builders import a_request, an_accepted_job
 
@@ -70,10 +71,10 @@ def test_work_that_never_stops_growing_is_taken_at_the_bound(ledger: Ledger, acc
     assert WAIT_S <= naps.now < WAIT_S + 1
 
 
-def test_nobody_waits_when_every_slot_is_taken(ledger: Ledger, accept: Callable[[str], dict[str, str]]) -> None:
+def test_nobody_waits_when_every_slot_is_taken(ledger: Ledger, accept: Callable[[str], JobRow]) -> None:
     job = accept("first")
     with ledger.transaction() as tx:
-        register_worker(tx, worker_id="w", release_ids=[job["release_id"]])
+        register_worker(tx, worker_id="w", release_ids=[job.release_id])
         assert reserve_wave(tx, items_max=1, jobs_max=1, worker_ttl_s=60) is not None
     accept("second")
     naps = Naps()

@@ -64,12 +64,16 @@ def expiry_and_claim_exclude_each_other(found: LedgerRows) -> Broken:
 
 
 def journal_times_never_decrease(found: LedgerRows) -> Broken:
-    """Events never go back in time, whatever the clock does; every job points at its newest event."""
+    """Events never go back in time where one transaction writes at a time, whatever the clock does."""
     newest = None
     for row in found.rows["events"]:
         if newest is not None and row["at"] < newest:
             yield row["job_id"], f"event {row['seq']} is dated before an earlier one"
         newest = row["at"] if newest is None else max(newest, row["at"])
+
+
+def jobs_point_at_their_newest_event(found: LedgerRows) -> Broken:
+    """The newest event that a job's row names is the last of its events."""
     for job in found.jobs:
         last = max((row["seq"] for row in found.of("events", job["job_id"])), default=0)
         if job["latest_seq"] != last:
@@ -248,6 +252,7 @@ RECORD_INVARIANTS = (
     one_job_per_key,
     expiry_and_claim_exclude_each_other,
     journal_times_never_decrease,
+    jobs_point_at_their_newest_event,
     journal_has_one_holder_at_a_time,
     journal_records_each_event_once,
     held_jobs_have_an_open_investigation,

@@ -37,7 +37,7 @@ class Naps:
 
 
 @pytest.fixture
-def accept(ledger: Ledger) -> Callable[[str], object]:
+def accept(ledger: Ledger) -> Callable[[str], JobRow]:
     return lambda key: an_accepted_job(ledger, a_request(items=1, content=key, key=key))
 
 

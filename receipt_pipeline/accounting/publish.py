@@ -27,7 +27,7 @@ from receipt_pipeline.core.errors import ReportFault, is_out_of_space
 from receipt_pipeline.core.failure_points import point
 from receipt_pipeline.core.reasons import REPORT_BUSY, REPORT_REBUILT, REPORT_UNREADABLE, STORAGE_FULL
 from receipt_pipeline.durable_files import sync_path, write_whole
-from receipt_pipeline.ledger.arrow import open_batches
+from receipt_pipeline.ledger.arrow import open_snapshot
 from receipt_pipeline.ledger.changes import is_mark_of, mark_from, read_mark, unseen
 from receipt_pipeline.ledger.effects.alerts import open_alerts
 from receipt_pipeline.ledger.effects.retention import keys_being_purged
@@ -151,17 +151,16 @@ def _build(
     Args:
         shown: what the published file shows, where it may be refreshed.
     """
-    with open_batches(accountant.ledger) as batches:
-        with batches.snapshot() as tx:
-            moment = LedgerMoment(tx.now(), read_mark(tx), open_alerts(tx), keys_being_purged(tx))
-            if shown is not None and not _is_worth_refreshing(tx, shown, accountant, notices):
-                shown = None
+    with open_snapshot(accountant.ledger) as tx:
+        moment = LedgerMoment(tx.now(), read_mark(tx), open_alerts(tx), keys_being_purged(tx))
+        if shown is not None and not _is_worth_refreshing(tx, shown, accountant, notices):
+            shown = None
         version = _next_version(shown, moment)
         base = None if shown is None else Base(accountant.published, shown.mark, shown.as_of)
         stamp = _stamp(accountant.published) if base else None
         path = accountant.report_root / f"build-{moment.mark.seq}.duckdb"
         try:
-            document = ReportWriter(batches, moment, version, accountant.limits, base).write(path, cutoff)
+            document = ReportWriter(tx, moment, version, accountant.limits, base).write(path, cutoff)
             if base is not None and _stamp(accountant.published) != stamp:
                 raise ReportFault(REPORT_REBUILT, what=base.path.name, cause="it was changed meanwhile")
         except Exception:

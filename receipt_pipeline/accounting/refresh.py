@@ -23,8 +23,9 @@ from receipt_pipeline.accounting.facts import ROW_FINDINGS, Earlier, Facts, read
 from receipt_pipeline.accounting.report import build_document
 from receipt_pipeline.core.limits import Limits
 from receipt_pipeline.core.money import minor_digits
-from receipt_pipeline.ledger.arrow import LedgerBatches
+from receipt_pipeline.ledger.arrow import read_batches
 from receipt_pipeline.ledger.changes import ALWAYS_WHOLE, CopiedLedger, LedgerMark, changed_jobs, changed_rows
+from receipt_pipeline.ledger.engine import LedgerTransaction
 from receipt_pipeline.ledger.schema import admin, effects, jobs
 from receipt_pipeline.ledger.schema.types import UtcMicros
 
@@ -234,11 +235,12 @@ class ReportWriter:
     """Writes one report file.
 
     Attributes:
+        ledger: a snapshot of the ledger.
         version: what the file will show.
         base: the report of which a copy is refreshed; None to build all of it.
     """
 
-    batches: LedgerBatches
+    ledger: LedgerTransaction
     moment: LedgerMoment
     version: ReportVersion
     limits: Limits
@@ -258,7 +260,7 @@ class ReportWriter:
                 connection.execute("BEGIN")
                 _create(connection)
                 for table in TABLES:
-                    _load(connection, table, self.batches, table.query())
+                    _load(connection, table, self.ledger, table.query())
                 connection.execute("COMMIT")
             now, removed = self.moment.now, self.moment.removed
             with ExitStack() as asking:
@@ -287,13 +289,13 @@ class ReportWriter:
         connection.execute(f"ATTACH ':memory:' AS {CHANGES}")
         _create(connection, f"{CHANGES}.main.")
         connection.execute(f"CREATE TABLE {CHANGES}.main.changed_jobs (job_id VARCHAR)")
-        with self.batches.read(changed_jobs(mark)) as stream:
+        with read_batches(self.ledger, changed_jobs(mark)) as stream:
             connection.register("stream", stream)
             connection.execute(f"INSERT INTO {CHANGES}.main.changed_jobs SELECT DISTINCT job_id FROM stream")
             connection.unregister("stream")
         for table in TABLES:
             query = table.query(changed_rows(table.source, mark))
-            _load(connection, table, self.batches, query, f"{CHANGES}.main.")
+            _load(connection, table, self.ledger, query, f"{CHANGES}.main.")
         connection.execute("BEGIN")
         for table in TABLES:
             fresh = f"{CHANGES}.main.{table.name}"
@@ -328,14 +330,14 @@ def _create(connection: duckdb.DuckDBPyConnection, place: str = "") -> None:
 def _load(
     connection: duckdb.DuckDBPyConnection,
     table: ReportTable,
-    batches: LedgerBatches,
+    ledger: LedgerTransaction,
     query: sa.Select[Any],
     place: str = "",
 ) -> None:
     """Insert the rows of a query of the ledger."""
     shown = ", ".join(column.shown for column in table.columns)
     total = f", {_total()}" if table.source is jobs.items else ""
-    with batches.read(query) as stream:
+    with read_batches(ledger, query) as stream:
         connection.register("stream", stream)
         connection.execute(f"INSERT INTO {place}{table.name} SELECT {shown}{total} FROM stream")
         connection.unregister("stream")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -96,6 +96,11 @@ class LedgerTransaction:
         result = self._connection.execute(statement, parameters)
         names = tuple(result.keys())
         return [dict(zip(names, row, strict=True)) for row in result]
+
+    def stream(self, query: sa.Select[Any], *, rows_max: int) -> Iterator[Sequence[sa.Row[Any]]]:
+        """Yield the rows of a query in parts of at most `rows_max`, as the database gives them."""
+        options = {"stream_results": True, "yield_per": rows_max}
+        yield from self._connection.execute(query, execution_options=options).partitions()
 
     def row(self, statement: sa.Executable, parameters: Any = None) -> dict[str, Any] | None:
         """Run a query and return its first row, or None."""

@@ -25,7 +25,6 @@ LIMITS = builders.LIMITS
 
 
 def cancel(ledger: Ledger, job_id: str) -> dict[str, Any]:
-    """Cancel an open job and return what the answer says of it."""
     with ledger.transaction() as tx:
         assert cancel_job(tx, job_id=job_id, limits=LIMITS) is not None
         return explained(
@@ -35,7 +34,6 @@ def cancel(ledger: Ledger, job_id: str) -> dict[str, Any]:
 
 
 def explained(followed: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the answer, which names every item of the accepted scope once (R059)."""
     answer = cancellation_document(rows, followed)
     named = [*answer["stopped"], *answer["stands"], *answer["unresolved"]]
     assert sorted(named) == sorted(row["item_id"] for row in rows)

@@ -56,7 +56,6 @@ def keys_since(ledger: Ledger, table: sa.Table, mark: LedgerMark) -> set[Any]:
 
 @contextmanager
 def a_writer_that_stands_open(ledger: Ledger) -> Iterator[LedgerTransaction]:
-    """Open a writing transaction beside others; the caller commits it by leaving."""
     with ledger.transaction() as tx:
         yield tx
 

@@ -31,7 +31,6 @@ def finished(ordinal: int, **given: Any) -> FinishedItem:
 
 
 def cut_off_after_boundary(ledger: Ledger, job: ClaimedJob) -> None:
-    """Pass a boundary in a transaction that ends before its commit."""
     with ledger.transaction() as tx:
         write_checkpoint(tx, job.token, finished=finished(0), next_ordinal=1, limits=LIMITS)
         raise Stopped

@@ -46,7 +46,6 @@ def cut(ledger: Ledger, backend: int) -> None:
 
 
 def accept(ledger: Ledger, request: JobRequest) -> JobRow:
-    """Accept a request, or answer it as the repeat that it is; one transaction."""
     frozen = resolve_limits(request.limits, items=len(request.items), cutoff_margin_s=900)
     with ledger.transaction() as tx:
         return find_replay(tx, tenant=builders.TENANT, request=request) or insert_job(

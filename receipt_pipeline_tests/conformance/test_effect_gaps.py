@@ -46,7 +46,6 @@ KINDS = (EffectKind.RESULT_OBJECT, EffectKind.REVIEW_TASKS, EffectKind.NOTIFICAT
 
 @pytest.fixture
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """A house with two settled jobs, in which nothing is amiss."""
     house = ReconcileBench.build(ledger, clock, tmp_path)
     for key in ("one", "two"):
         house.finished(key=key)
@@ -54,7 +53,6 @@ def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
 
 
 def found(house: ReconcileBench, name: str) -> list[dict[str, Any]]:
-    """Return the violations of one invariant after a look at the store."""
     sweep_objects(house.services)
     return house.find(name)
 

@@ -46,7 +46,6 @@ def die() -> None:
 
 
 def effect_of(house: ReconcileBench, job_id: str, kind: EffectKind) -> dict[str, Any]:
-    """Return the one effect of a kind that is not given up."""
     [row] = house.bench.effects(job_id, kind)
     return row
 
@@ -72,7 +71,6 @@ def upload(house: ReconcileBench, capability: Capability, side: str) -> None:
 
 
 def make_tasks(house: ReconcileBench, capability: Capability, side: str) -> None:
-    """Kill the consumer around its transaction; the decision IDs keep tasks single."""
     job_id = house.succeeded(key="tasks")["job_id"]
     place = "consume.before" if side == SIDES[0] else "consume.after"
     with pytest.raises(Killed), ActingPlan({place: die}):
@@ -85,7 +83,6 @@ def make_tasks(house: ReconcileBench, capability: Capability, side: str) -> None
 
 
 def notify(house: ReconcileBench, capability: Capability, side: str) -> None:
-    """Kill the sender around its call, and follow up as the channel's capability allows."""
     word = "die_first" if side == SIDES[0] else "die"
     channel = house.channel = ScriptedChannel(script=[word], capability=capability)
     job_id = house.succeeded(key="notify")["job_id"]

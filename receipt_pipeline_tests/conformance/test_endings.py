@@ -41,7 +41,6 @@ THREADS = 4
 
 
 def a_half_done_job(ledger: Ledger, **given: Any) -> ClaimedJob:
-    """Claim a job of three items, finish the first, begin the second."""
     job = builders.a_claimed_job(ledger, items=3, limits=LimitsRequest(processing_timeout_s=TIMEOUT_S), **given)
     done = FinishedItem(ordinal=0, outcome=builders.an_outcome(), invocations=1)
     with ledger.transaction() as tx:

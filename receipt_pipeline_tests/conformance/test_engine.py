@@ -30,7 +30,6 @@ class Stopped(Exception):
 
 
 def append_and_stop(ledger: Ledger) -> None:
-    """Write an event in a transaction that ends before its commit."""
     with ledger.transaction() as tx:
         append_event(tx, EventKind.ALIAS_MOVED, alias="production")
         raise Stopped
@@ -152,7 +151,6 @@ def test_a_job_points_at_its_newest_event_however_many_write_at_once(ledger: Led
 
 @pytest.fixture
 def impatient(sqlite_ledger_url: str, clock: FakeClock) -> Iterator[Ledger]:
-    """A ledger that asks for SQLite's write lock twice and 20 ms long."""
     ledger = open_ledger(sqlite_ledger_url, clock=clock, busy_timeout_ms=20, begin_tries_max=2)
     yield ledger
     ledger.close()

@@ -27,8 +27,6 @@ LIMITS = builders.LIMITS
 
 
 def failing(failure_class: FailureClass, reason: Reason) -> Callable[[Ledger, FakeClock, ClaimedJob], None]:
-    """Return how an attempt fails with this class by its worker's own word."""
-
     def fail(ledger: Ledger, clock: FakeClock, job: ClaimedJob) -> None:
         with ledger.transaction() as tx:
             fail_attempt(tx, job.token, failure_class=failure_class, reason=reason, limits=LIMITS)
@@ -37,7 +35,6 @@ def failing(failure_class: FailureClass, reason: Reason) -> Callable[[Ledger, Fa
 
 
 def lose(ledger: Ledger, clock: FakeClock, job: ClaimedJob) -> None:
-    """Let the worker vanish: its lease runs out and is taken away."""
     clock.advance(LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:
         assert lose_lease(tx, job_id=job.token.job_id, seen_epoch=job.token.lease_epoch, limits=LIMITS)

@@ -142,7 +142,6 @@ def test_owned_means_an_active_owner_inside_the_deadline(ledger: Ledger, clock: 
 
 
 def a_job_after_takeover(ledger: Ledger, clock: FakeClock) -> tuple[ClaimedJob, ClaimedJob]:
-    """Return the stale and the present holder of a job of two items."""
     stale = builders.a_claimed_job(ledger, items=2)
     clock.advance(LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:

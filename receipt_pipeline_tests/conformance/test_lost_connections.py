@@ -27,7 +27,6 @@ IDLE_S = 5.0
 
 @pytest.fixture
 def patient(postgres_ledger_url: str) -> Iterator[Ledger]:
-    """A ledger whose transactions wait for locks as long as they must."""
     ledger = open_ledger(postgres_ledger_url)
     yield ledger
     ledger.close()

@@ -44,7 +44,6 @@ def fresh_urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[
 
 
 def described(engine: sa.Engine) -> dict[str, Any]:
-    """Return what the database itself says of every table, free of order."""
     inspector = sa.inspect(engine)
     return {
         table: {

@@ -48,7 +48,6 @@ FIXED_KEYS = {
 
 
 def a_half_done_job(ledger: Ledger) -> ClaimedJob:
-    """Claim a job of three items, finish the first, begin the second."""
     job = builders.a_claimed_job(ledger, items=3, limits=LimitsRequest(processing_timeout_s=TIMEOUT_S))
     done = FinishedItem(ordinal=0, outcome=builders.an_outcome(), invocations=1)
     with ledger.transaction() as tx:

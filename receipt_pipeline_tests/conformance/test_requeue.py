@@ -118,7 +118,6 @@ def a_canceled_job(ledger: Ledger) -> str:
 
 
 def a_job_with_an_unknown_upload(ledger: Ledger) -> str:
-    """Return a job that waits for its upload to be looked up."""
     job = builders.a_claimed_job(ledger, limits=LimitsRequest(max_attempts=1))
     builders.finish_items(ledger, job)
     with ledger.transaction() as tx:

@@ -48,7 +48,6 @@ class Desk:
     told: list[str]
 
     def a_partial_job(self, **given: Any) -> str:
-        """Return a job of four items: one lost for good, two classified, one refused."""
         bench = self.house.bench
         job_id = bench.accept(items=4, **given)
         scans = bench.scans(4, given.get("content") or given.get("key") or "key-1")
@@ -64,7 +63,6 @@ class Desk:
         return retry_unresolved(self.intake, job_id, principal=principal, **given)
 
     def kept(self, job_id: str) -> list[Any]:
-        """Return everything of a job that a retry must leave as it is."""
         job = {name: value for name, value in self.house.bench.job(job_id).items() if name != "latest_seq"}
         return [job, self.house.bench.items(job_id), self.house.bench.attempts(job_id)]
 

@@ -22,7 +22,6 @@ KEY = "scans/acme/00ff"
 
 @pytest.fixture
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """A house in which one old scan lies that nobody holds."""
     house = ReconcileBench.build(ledger, clock, tmp_path)
     house.store_at(KEY, b"a scan", age_s=house.limits.retention.orphan_grace_s + 1)
     return house

@@ -38,7 +38,6 @@ def intake(ledger: Ledger, tmp_path: Path) -> IntakeContext:
 
 
 def a_half_done_job(ledger: Ledger) -> ClaimedJob:
-    """Claim a job of three items, finish the first, begin the second."""
     job = builders.a_claimed_job(ledger, items=3)
     done = FinishedItem(ordinal=0, outcome=builders.an_outcome(), invocations=1)
     with ledger.transaction() as tx:

@@ -57,7 +57,6 @@ def a_job_in(ledger: Ledger, clock: FakeClock, state: JobState) -> str:
 
 
 def token_of(job: dict[str, Any]) -> FencingToken:
-    """Return a token of the present epoch: only the state can refuse it."""
     return FencingToken(job["job_id"], job["lease_epoch"])
 
 

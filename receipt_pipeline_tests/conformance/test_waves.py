@@ -39,14 +39,12 @@ THREADS = 4
 
 
 def reserve(ledger: Ledger, *, items_max: int = 60, jobs_max: int = 60) -> Wave | None:
-    """Reserve a wave for a worker that carries the builders' release and never dies."""
     with ledger.transaction() as tx:
         register_worker(tx, worker_id="worker-a", release_ids=[builders.RELEASE.release_id])
         return reserve_wave(tx, items_max=items_max, jobs_max=jobs_max, worker_ttl_s=FOREVER_S)
 
 
 def reserved(ledger: Ledger, wave: Wave | None) -> list[str]:
-    """Return the jobs of a wave, oldest first; none without a wave."""
     if wave is None:
         return []
     with ledger.reading() as tx:

@@ -68,14 +68,12 @@ publish_report(Accountant(open_ledger(sys.argv[1]), Path(sys.argv[2]), Limits())
 
 
 def jobs_reported(accountant: Accountant) -> int:
-    """Return how many jobs the published report shows, opened under its own name."""
     with duckdb.connect(str(accountant.published), read_only=True) as connection:
         rows = connection.execute("SELECT count(*) FROM job_report").fetchall()
     return int(rows[0][0])
 
 
 def publish_and_count(accountant: Accountant) -> int:
-    """Accept one more job, publish, and return what the report shows."""
     an_accepted_job(accountant.ledger)
     publish_report(accountant)
     return jobs_reported(accountant)

@@ -61,7 +61,6 @@ print(asked, flush=True)
 
 @pytest.fixture(autouse=True)
 def _nothing_but_refreshes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However small the ledger is, it is not read whole again for being small."""
     monkeypatch.setattr(publish, "NEW_EVENTS_SHARE_MAX", 1_000)
 
 

@@ -33,7 +33,6 @@ WITHIN_S = 30.0
 
 @pytest.fixture
 def tally(tmp_path: Path) -> Path:
-    """The file in which every process notes every invocation of the model."""
     return tmp_path / "invocations"
 
 
@@ -59,7 +58,6 @@ def finish(bench: WorkerBench, job_id: str) -> None:
 
 
 def assert_one_ending(bench: WorkerBench, job_id: str, tally: Path, accepted: dict[str, Any]) -> None:
-    """Check what must hold at the end, wherever the first worker died."""
     job = bench.job(job_id)
     assert (job["state"], job["terminal_class"]) == ("succeeded", "complete")
     assert bench.result(job_id).digest == job["result_digest"]
@@ -167,7 +165,6 @@ def test_a_scan_that_kills_every_worker_is_isolated_while_its_sibling_finishes(
 
 
 def stopped_worker(order: WorkerOrder) -> Any:
-    """Start a worker and wait until it has stopped itself at its place."""
     process = start_worker(order)
     give_up = time.monotonic() + WITHIN_S
     while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:

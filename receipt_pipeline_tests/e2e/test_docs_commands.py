@@ -49,7 +49,6 @@ class ReaderFolder:
         return run_forked(arguments, folder=self.folder, environment=self.environment, written=written)
 
     def answer(self, *arguments: str) -> Any:
-        """Run a command that must succeed and return its JSON document."""
         done = self.run(*arguments, "--json")
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
@@ -66,12 +65,10 @@ def a_succeeded_job(reader: ReaderFolder) -> str:
 
 
 def a_waiting_job(reader: ReaderFolder) -> str:
-    """Return the id of a job that no worker has begun."""
     return str(reader.answer("submit", "scans/r-001.jpg", "--new")["job_id"])
 
 
 def another_waiting_job(reader: ReaderFolder) -> str:
-    """Return the id of another job that no worker has begun."""
     return str(reader.answer("submit", "scans/r-002.jpg", "--new")["job_id"])
 
 
@@ -81,7 +78,6 @@ def a_job_to_cancel(reader: ReaderFolder) -> str:
 
 
 def an_expired_job(reader: ReaderFolder) -> str:
-    """Return the id of a job that waited longer than its queue deadline."""
     manifest = json.loads((reader.folder / "expenses.json").read_text())
     hasty = manifest | {"idempotency_key": "hasty", "limits": {"max_queue_age_s": 1}}
     (reader.folder / "hasty.json").write_text(json.dumps(hasty))
@@ -92,7 +88,6 @@ def an_expired_job(reader: ReaderFolder) -> str:
 
 
 def an_open_investigation(reader: ReaderFolder) -> str:
-    """Return the id of the investigation of a lost result object."""
     job_id = reader.answer("submit", "scans/r-002.jpg", "--new", "--wait")["job_id"]
     shutil.rmtree(reader.folder / "data" / "objects" / "results" / job_id)
     assert reader.run("reconcile").returncode == 0
@@ -105,13 +100,11 @@ def an_active_principal(reader: ReaderFolder) -> str:
 
 
 def the_current_release(reader: ReaderFolder) -> str:
-    """Return the name of the release that the alias `production` points at."""
     rows = reader.answer("release", "list")
     return next(str(row["name"]) for row in rows if "production" in row["aliases"])
 
 
 def an_older_release(reader: ReaderFolder) -> str:
-    """Return the name of a release that `production` does not point at."""
     rows = reader.answer("release", "list")
     return next(str(row["name"]) for row in rows if "production" not in row["aliases"])
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from docs.generate.case_study import PAGE
+from receipt_pipeline_tests.chaos.oracle.recount import recount
 from receipt_pipeline_tests.e2e.command import BIN, COMMAND_S_MAX, answer_of, processes_of, run_receipts
-from receipt_pipeline_tests.e2e.recount import recount
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 

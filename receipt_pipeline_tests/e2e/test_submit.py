@@ -33,7 +33,6 @@ class Submitted:
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def submitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitted]:
-    """Two scans, submitted once on the embedded ledger and once on PostgreSQL."""
     home = tmp_path_factory.mktemp("submit") / "home"
     storage, url = {}, ""
     if request.param == "postgres":

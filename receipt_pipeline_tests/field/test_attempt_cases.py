@@ -41,7 +41,6 @@ def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> CaseHouse:
 
 
 def take_lease_away(house: CaseHouse, job_id: str) -> None:
-    """Let the lease run out and be taken away, as reconciliation does."""
     house.clock.advance(house.bench.limits.work.lease_ttl_s)
     epoch = house.bench.job(job_id)["lease_epoch"]
     with house.ledger.transaction() as tx:

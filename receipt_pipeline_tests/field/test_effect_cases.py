@@ -112,7 +112,6 @@ def a_success(services: EffectContext, job_id: str, *, stored: bool = True, **ou
 
 
 def accept_all(services: EffectContext, requests: list[JobRequest]) -> list[str]:
-    """Accept the requests and return the job ids in their order."""
     return [an_accepted_job(services.ledger, request).job_id for request in requests]
 
 
@@ -256,7 +255,6 @@ def test_case_33_money_is_exact_and_days_are_the_same_wherever_the_machine_stand
 
 
 def work_off_at_once(services: EffectContext, job_id: str, amounts: list[tuple[Decimal, str]]) -> None:
-    """Class every item of a job with its amount, all checkpoints in one transaction."""
     job = claimed(services.ledger, job_id)
     with services.ledger.transaction() as tx:
         write_checkpoint(tx, job.token, finished=None, next_ordinal=0, limits=LIMITS)

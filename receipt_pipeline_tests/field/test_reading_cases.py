@@ -36,7 +36,6 @@ class RememberingChain:
     def classify(
         self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], context: ItemContext
     ) -> ItemOutcome:
-        """Return the chain's answer; no scan of these cases repeats another's bytes."""
         assert not duplicate_bytes
         if data not in self.answers:
             self.answers[data] = self.chain.classify(data, duplicate_bytes=False, on_page=on_page)
@@ -81,7 +80,6 @@ class ReadingHouse:
     house: CaseHouse
 
     def play(self, folder: Path) -> dict[str, Told]:
-        """Hand a case in, work it off, and tell what became of each file."""
         rows = json.loads((folder / "manifest.json").read_bytes())["items"]
         answer = submit_case(self.house.intake, manifest_of(folder), folder)
         told: dict[str, Told] = {}

@@ -15,7 +15,6 @@ DAY, DAY_S = "2026-11-28", 86_400
 
 
 def freeze(home: OpenedHome) -> dg.ExecuteInProcessResult:
-    """Materialize the day on which the clock of the tests begins."""
     with dg.DagsterInstance.ephemeral() as instance:
         return dg.materialize(
             [daily_receipts],

@@ -23,7 +23,6 @@ ACCOUNT = "job_accounting"
 
 @pytest.fixture
 def home(opened: OpenedHome) -> OpenedHome:
-    """A home with two settled jobs, in which every check is green."""
     for key in ("one", "two"):
         opened.bench.finished(key=key)
     return opened
@@ -46,7 +45,6 @@ def evaluate(home: OpenedHome, name: str) -> dg.AssetCheckEvaluation:
 
 
 def who(evaluation: dg.AssetCheckEvaluation) -> list[str]:
-    """Return the job ids in the table of violations, each once."""
     table = evaluation.metadata["jobs"]
     assert isinstance(table, dg.TableMetadataValue)
     assert table.schema.columns[0].name == "job_id"
@@ -55,7 +53,6 @@ def who(evaluation: dg.AssetCheckEvaluation) -> list[str]:
 
 
 def query_of(evaluation: dg.AssetCheckEvaluation) -> str:
-    """Return the SQL that the evaluation shows, as a person copies it."""
     shown = evaluation.metadata["query"]
     assert isinstance(shown, dg.MarkdownMetadataValue)
     assert shown.md_str is not None

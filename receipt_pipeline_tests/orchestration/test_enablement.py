@@ -22,7 +22,6 @@ def told(home: OpenedHome) -> list[dict[str, Any]]:
 
 
 def refused(home: OpenedHome, quota: int) -> list[str]:
-    """Ask for a quota that is refused and return what is missing."""
     with pytest.raises(NotAllowed) as error:
         admin.change_quota(home.app, home.principal, CALLER, quota_items=quota)
     assert error.value.reason.code == "QUOTA.NOT_RAISED.v1"

@@ -49,7 +49,6 @@ def runner(tmp_path: Path) -> Iterator[LocalRunner]:
 
 
 def submit(services: AppContext, key: str, *, items: int) -> str:
-    """Submit a job of small pictures with a line of print each."""
     folder = services.settings.home / "handed-in" / key
     folder.mkdir(parents=True)
     listed = []

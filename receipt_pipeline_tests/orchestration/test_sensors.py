@@ -32,7 +32,6 @@ def _no_plan_stays() -> Iterator[None]:
 
 
 def requests_of(home: OpenedHome) -> list[tuple[str | None, str]]:
-    """Evaluate the dispatch sensor and return run key and wave of every request."""
     asked = home.tick(dispatch).run_requests or []
     return [(request.run_key, request.tags[WAVE_TAG]) for request in asked]
 

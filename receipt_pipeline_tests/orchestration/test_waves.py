@@ -28,7 +28,6 @@ def steps_of(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
 
 
 def outcomes_of(result: dg.ExecuteInProcessResult) -> dict[str, list[tuple[Any, ...]]]:
-    """Return per group the lines of its step's metadata: job id, outcome, items."""
     found = {}
     for event in result.all_events:
         if event.event_type_value == "STEP_OUTPUT" and "outcomes" in event.step_output_data.metadata:
@@ -41,7 +40,6 @@ def outcomes_of(result: dg.ExecuteInProcessResult) -> dict[str, list[tuple[Any, 
 
 
 def one_wave(home: OpenedHome) -> str:
-    """Reserve what is ready as one wave and return its id."""
     (wave_id,) = home.dispatch()
     return wave_id
 
@@ -68,7 +66,6 @@ def test_a_steps_rows_begin_with_the_consequence_and_end_with_the_id(open_named:
 
 @pytest.fixture
 def home(open_named: OpenHome) -> OpenedHome:
-    """A home with one slot, so that everything ready becomes one wave."""
     return open_named(wave_slots=1)
 
 

@@ -97,7 +97,6 @@ class History:
             a_question(self.services, self.dice.choice(list(InvestigationKind)), job["job_id"])
 
     def look(self) -> None:
-        """Look at an object of a success, or find one of nobody."""
         job = self.a_job("succeeded")
         outcome = self.dice.choice(list(ObjectOutcome))
         with self.services.ledger.transaction() as tx:

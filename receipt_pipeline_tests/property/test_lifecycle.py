@@ -101,7 +101,6 @@ class AnyOrder:
         return [row for row in all_rows(self.ledger, items, self.job_id) if row["item_class"] is None]
 
     def holder(self) -> FencingToken | None:
-        """Return the token of the worker that holds the job now, if one does."""
         job = self.job()
         held = job["state"] == JobState.RUNNING and job["lease_owner"] is not None
         return FencingToken(self.job_id, job["lease_epoch"]) if held else None
@@ -177,7 +176,6 @@ class AnyOrder:
                 yield_job(tx, token)
 
     def sweep_an_expired_lease(self, _variant: int) -> None:
-        """Let reconciliation take an expired lease away, and none that is not."""
         job = self.job()
         with self.ledger.transaction() as tx:
             lost = lose_lease(tx, job_id=self.job_id, seen_epoch=job["lease_epoch"], limits=LIMITS)
@@ -185,13 +183,11 @@ class AnyOrder:
         assert lost is expired
 
     def sweep_an_overrun(self, _variant: int) -> None:
-        """Let reconciliation take the job from a worker that is past its limit."""
         epoch, grace_s = self.job()["lease_epoch"], LIMITS.work.overrun_grace_s
         with self.ledger.transaction() as tx:
             overrun_job(tx, job_id=self.job_id, seen_epoch=epoch, cause=CloseCause.TIMEOUT, grace_s=grace_s)
 
     def expire(self, _variant: int) -> None:
-        """Let reconciliation look for expiry; only a job that waits past its deadline expires."""
         job = self.job()
         with self.ledger.transaction() as tx:
             late = job["state"] == JobState.ACCEPTED and job["queue_deadline"] < tx.now()
@@ -229,7 +225,6 @@ class AnyOrder:
         assert snapshot(self.ledger, self.job_id) == before
 
     def check(self) -> None:
-        """Check the job, and that a terminal record stays as it was written."""
         assert_invariants(self.ledger, LIMITS, job_id=self.job_id)
         if self.closed is not None:
             assert snapshot(self.ledger, self.job_id) == self.closed
@@ -256,7 +251,6 @@ def _close(tx: LedgerTransaction, token: FencingToken) -> None:
 
 @pytest.fixture(scope="module")
 def in_memory() -> Iterator[tuple[Ledger, FakeClock]]:
-    """One ledger in memory for all orders; each of them has its own jobs."""
     clock = FakeClock()
     ledger = open_ledger("sqlite://", clock=clock)
     ledger.migrate()

@@ -14,14 +14,12 @@ LATER = {"36"}
 
 
 def rows() -> dict[str, str]:
-    """Return the last column of the page's table by case number."""
     found = re.findall(r"^\| (\d\d) \|.*\| ([^|]+) \|$", text_of(PAGE), flags=re.MULTILINE)
     assert [number for number, _ in found] == CASES
     return dict(found)
 
 
 def played() -> set[str]:
-    """Return the names of the tests that play a case, of the whole suite."""
     return {
         node.name
         for path in python_files("receipt_pipeline_tests/field")

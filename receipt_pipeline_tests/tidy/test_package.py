@@ -19,7 +19,6 @@ SHIPPED = ("data/samples",)
 
 @pytest.fixture(scope="module")
 def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The names in a wheel that is built from the tracked files alone."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for path in tracked_files():
         copy = source / path.relative_to(PROJECT)

@@ -151,7 +151,6 @@ def test_only_the_investigation_of_a_quarantine_takes_keep_or_withdraw(home: Ope
 
 
 def submit_as(home: OpenedHome, who: Principal, key: str) -> str:
-    """Submit a manifest of one scan and return the job's id."""
     folder = home.folder / "handed-in" / who.tenant / key
     path = folder / "manifest.json"
     document = job_document(folder, key=key)

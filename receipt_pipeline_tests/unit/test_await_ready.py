@@ -29,7 +29,6 @@ class Naps:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Let the time pass and do what is planned for this nap."""
         self.now += seconds
         self.taken += 1
         if self._during:
@@ -42,7 +41,6 @@ def accept(ledger: Ledger) -> Callable[[str], JobRow]:
 
 
 def waited(ledger: Ledger, naps: Naps, limits: Limits = LIMITS) -> int:
-    """Wait with these naps and return how many items are ready."""
     return await_ready(ledger, wait_s=WAIT_S, limits=limits, monotonic=naps.monotonic, sleep=naps.sleep)
 
 

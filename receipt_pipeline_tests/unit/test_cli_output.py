@@ -48,7 +48,6 @@ class Answer:
         return json.loads(self.text)
 
     def assert_explains(self, code: str) -> None:
-        """Assert that the code, its meaning and the next step are printed."""
         said = " ".join(self.errors.split())
         for part in (code, REASONS[code].meaning, REASONS[code].next_step):
             assert " ".join(part.split()) in said
@@ -59,7 +58,6 @@ Receipts = Callable[..., Answer]
 
 @pytest.fixture
 def receipts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Receipts:
-    """Runs one command in a data directory of this test alone."""
     monkeypatch.setenv("RECEIPTS_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("RECEIPTS_IMAGE_DIGEST", digest_of("image"))
     for console in (output.stdout, output.stderr):

@@ -60,7 +60,6 @@ def tasks(services: EffectContext) -> list[dict[str, Any]]:
 
 
 def outcomes(services: EffectContext) -> list[str]:
-    """Return the outcomes of all consumed events, in the order they were taken in."""
     query = select(consumed.c.outcome).order_by(consumed.c.consumed_id)
     return [row["outcome"] for row in rows_of(services, query)]
 

@@ -75,7 +75,6 @@ def test_each_fault_is_found_though_the_jobs_in_order_are_only_counted(
 
 
 def agree(counted: AccountSets, joined: AccountSets, fault: str) -> None:
-    """Assert that both say the same: every list, and every number."""
     assert counted.unresolved == joined.unresolved, fault
     assert counted.orphan_terminal == joined.orphan_terminal, fault
     assert counted.overlapping == joined.overlapping, fault

@@ -22,7 +22,6 @@ FORGED = ("SHOP SDN BHD", "GST 6%", "DATE: 31/02/2021", "BOOK RM 25.45", "TOTAL 
 
 
 def evaluated(*, forged: bool, decision: Decision, total: str = "25.45", risk_ppm: int = 100_000) -> EvaluatedScan:
-    """A scan of total 25.45 on 14 March 2018, read and decided as said."""
     truth = {"company": "SHOP SDN BHD", "date": "14/03/2018", "address": None, "total": "25.45"}
     fields = {
         "merchant": "SHOP SDN BHD",

@@ -62,7 +62,6 @@ def imported(home: OpenedHome, path: Path, *states: str) -> dict[str, Any]:
 
 
 def counts(answer: dict[str, Any]) -> tuple[int, ...]:
-    """Return how many rows became what, which together are all of them."""
     told = tuple(answer[name] for name in ("imported", "known", "ended", "conflict", "refused"))
     assert sum(told) == answer["rows"]
     return told

@@ -26,7 +26,6 @@ def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: p
 
 
 def reported(home: OpenedHome) -> list[tuple[Any, ...]]:
-    """Publish, and return what the report shows of the imported jobs."""
     maintenance.publish_report(home.app)
     rows = analyst.query_report(home.app, home.principal, "SELECT * FROM imported_jobs ORDER BY job_id")
     return [(row["job_id"], row["state_as_written"], row["terminal_class"]) for row in rows]

@@ -28,7 +28,6 @@ def gate(house: ReconcileBench) -> str:
 
 
 def break_object(house: ReconcileBench, key: str, how: str) -> tuple[Path, bytes]:
-    """Remove or alter a stored result; returns where it lies and what it was."""
     path = house.path(key)
     kept = path.read_bytes()
     path.unlink()

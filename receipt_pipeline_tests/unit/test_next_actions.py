@@ -118,7 +118,6 @@ def test_no_action_is_to_run_everything_again_where_something_was_finished() -> 
 
 
 def closing(*classes: ItemClass, cause: CloseCause = CloseCause.FINISHED, verified: bool = True) -> JobSituation:
-    """Return the standing of a job that closes on these items."""
     counts = count_classes(classes)
     state, terminal_class = terminal_outcome(counts, cause, object_verified=verified)
     reason = REASONS["JOB.SUPERSEDED.v1"] if cause is CloseCause.SUPERSEDED else None

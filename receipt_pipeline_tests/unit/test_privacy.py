@@ -67,7 +67,6 @@ def a_job_full_of_canaries(home: OpenedHome, *, job_key: str = "private") -> str
 
 
 def public_texts(home: OpenedHome, job_id: str) -> Iterator[tuple[str, str]]:
-    """Yield everything that is shown about a job without asking for its result."""
     for audience in Audience:
         document = submitter.read_status(home.app, home.principal, job_id, audience=audience)
         yield f"status {audience}", json.dumps(document, default=str)
@@ -125,7 +124,6 @@ def purge_everything(home: OpenedHome) -> None:
 
 
 def answer_questions(home: OpenedHome) -> None:
-    """Record a decision about everything that is open: an open question keeps its evidence."""
     for row in operator.list_investigations(home.app, home.principal, only_open=True):
         operator.resolve_investigation(home.app, home.principal, row["investigation_id"], note="seen")
 

@@ -49,7 +49,6 @@ def refuse_other(house: ReconcileBench, job_id: str, *, ordinal: int | None, dig
 
 
 def held_open(house: ReconcileBench, *, items: int = 1) -> str:
-    """Hold a running job whose first item a lost attempt wanted to write differently."""
     job_id = house.bench.accept(key="open", items=items)
     refuse_other(house, job_id, ordinal=0)
     house.bench.work(job_id)
@@ -62,7 +61,6 @@ def tasks(house: ReconcileBench, job_id: str) -> list[tuple[str, bool]]:
 
 
 def refused(house: ReconcileBench, job_id: str) -> str:
-    """Return why the result is not served, "" when it is."""
     try:
         read_result(house.effects, job_id, tenant=TENANT)
     except NotAllowed as error:

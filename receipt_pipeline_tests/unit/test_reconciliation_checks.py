@@ -21,7 +21,6 @@ SHORT = LimitsRequest(max_queue_age_s=600, processing_timeout_s=900)
 
 @pytest.fixture
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """A house with two settled jobs, in which every check is green."""
     house = ReconcileBench.build(ledger, clock, tmp_path)
     for key in ("one", "two"):
         house.finished(key=key)

@@ -15,7 +15,6 @@ from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_
 
 @pytest.fixture
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """A house with two settled jobs, in which every check is green."""
     house = ReconcileBench.build(ledger, clock, tmp_path)
     for key in ("one", "two"):
         house.finished(key=key)

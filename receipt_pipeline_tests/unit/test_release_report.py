@@ -92,7 +92,6 @@ def test_the_gate_passes_only_when_every_question_is_owned(
 
 
 def recount(sets: JobSets) -> tuple[str, list[str]]:
-    """Balance the sets again, id by id, in the plainest way."""
     ended = [sets.succeeded, sets.failed, sets.expired, sets.canceled, sets.in_flight]
     everything = set(sets.accepted).union(*ended)
     unresolved = [job_id for job_id in sets.accepted if not any(job_id in ids for ids in ended)]
@@ -110,7 +109,6 @@ def test_every_way_to_place_two_jobs_agrees_with_a_plain_recount() -> None:
 
 
 def _placed(first: tuple[bool, ...], second: tuple[bool, ...]) -> JobSets:
-    """Return the six sets with two jobs where they were placed."""
     return JobSets(
         *({name for name, placed in (("a", a), ("b", b)) if placed} for a, b in zip(first, second, strict=True))
     )
@@ -135,7 +133,6 @@ class CountedId(str):
 
 
 def operations_for(jobs: int) -> int:
-    """Return the hashes and comparisons that one account over so many closed jobs takes."""
     ids = [CountedId(f"job-{number}") for number in range(jobs)]
     third = jobs // 3
     sets = JobSets(

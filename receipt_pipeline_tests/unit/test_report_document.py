@@ -56,12 +56,10 @@ REPORT_KEYS = [
 
 
 def gate_offenders(accountant: Accountant) -> list[str]:
-    """Return the job ids for which the release gate is red."""
     return [str(row["job_id"]) for row in ACCOUNTING_CHECKS["release_gate"].run(accountant).violations]
 
 
 def recount(services: EffectContext) -> dict[str, Any]:
-    """Count the ledger again with plain Python sets, over whole tables."""
     jobs_by_id = {row["job_id"]: row for row in rows_of(services, select(jobs))}
     told = {row["job_id"] for row in rows_of(services, select(events)) if row["kind"] == "terminal"}
     by_state = {

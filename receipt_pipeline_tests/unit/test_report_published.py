@@ -58,7 +58,6 @@ VIEWS = (
 
 
 def matches(accountant: Accountant) -> list[tuple[str, str]]:
-    """Return what differs between report and ledger: job id and fault."""
     outcome = ACCOUNTING_CHECKS["report_matches_ledger"].run(accountant)
     assert outcome.passed == (outcome.violations == ())
     return [(row["job_id"], row["fault"]) for row in outcome.violations]

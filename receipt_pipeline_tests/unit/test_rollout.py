@@ -30,7 +30,6 @@ def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: p
 
 
 def switch(home: OpenedHome, rollout: Rollout) -> None:
-    """Serve from now on in another stage, as after a start with other settings."""
     home.app.__dict__["intake"] = replace(home.app.intake, rollout=rollout)
 
 

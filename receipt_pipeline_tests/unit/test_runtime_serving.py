@@ -39,7 +39,6 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def group() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that leads its own group and would run for long."""
     process = subprocess.Popen(SLEEPER, start_new_session=True)
     yield process
     process.kill()
@@ -90,7 +89,6 @@ def test_a_home_that_does_not_exist_is_not_served_and_not_made(tmp_path: Path) -
 
 
 def supervised(settings: Settings, **running: subprocess.Popen[bytes]) -> Supervisor:
-    """Return a supervisor of these processes; it does not start any itself."""
     supervisor = Supervisor(settings, {}, port=free_port())
     supervisor.processes = {name.replace("_", "-"): process for name, process in running.items()}
     return supervisor

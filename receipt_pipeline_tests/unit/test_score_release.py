@@ -42,7 +42,6 @@ def a_set(*, good: bool, scans: int = 40) -> list[EvaluatedScan]:
 
 
 def evaluation(*, good: bool) -> dict[str, Any]:
-    """The document of a release that is good or bad on the same scans."""
     return release_evaluation(a_set(good=good), release())
 
 

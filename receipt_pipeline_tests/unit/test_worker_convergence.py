@@ -26,7 +26,6 @@ class Killed(BaseException):
 
 
 def first_try(bench: WorkerBench, job_id: str, mishap: str) -> None:
-    """Work the job once and let the mishap happen; the chain is sound afterwards."""
     second = bench.scans(2, CONTENT)[1]
 
     def die() -> ItemOutcome:

@@ -176,7 +176,6 @@ def test_a_silenced_process_renews_nothing_until_it_is_resumed(bench: WorkerBenc
 
 
 def a_wave(bench: WorkerBench) -> str:
-    """Reserve every ready job for a wave and return its id."""
     with bench.ledger.transaction() as tx:
         register_worker(tx, worker_id="here", release_ids=[RELEASE.release_id])
         wave = reserve_wave(tx, items_max=60, jobs_max=60, worker_ttl_s=120)

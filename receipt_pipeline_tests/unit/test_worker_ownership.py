@@ -23,7 +23,6 @@ class Killed(BaseException):
 
 
 def at_first(action: Callable[[], None]) -> Callable[..., None]:
-    """Return a callable that acts when it is called first, and never again."""
     called: list[bool] = []
 
     def act(*_: Any) -> None:
@@ -35,7 +34,6 @@ def at_first(action: Callable[[], None]) -> Callable[..., None]:
 
 
 def take_lease_away(bench: WorkerBench, job_id: str) -> None:
-    """Let the lease run out and be taken away, as reconciliation does."""
     bench.clock.advance(bench.limits.work.lease_ttl_s)
     with bench.ledger.transaction() as tx:
         epoch = bench.job(job_id)["lease_epoch"]
@@ -51,7 +49,6 @@ def finish_elsewhere(bench: WorkerBench, job_id: str) -> None:
 
 
 def state_of(bench: WorkerBench, job_id: str) -> list[Any]:
-    """Return what a stale worker must leave as it is: job, items, effects, messages."""
     job = {name: value for name, value in bench.job(job_id).items() if name != "latest_seq"}
     return [job, bench.items(job_id), bench.effects(job_id), bench.messages(job_id)]
 

@@ -20,7 +20,6 @@ BLACK, WHITE, RED = (0, 0, 0), (255, 255, 255), (255, 0, 0)
 
 
 def a_picture(mode: str = "RGB", *, corner: tuple[int, int, int] = BLACK) -> Image.Image:
-    """A white picture whose upper left quarter has the corner's colour."""
     picture = Image.new("RGB", (WIDTH, HEIGHT), WHITE)
     ImageDraw.Draw(picture).rectangle((0, 0, WIDTH // 2, HEIGHT // 2), fill=corner)
     return picture.convert(mode)
@@ -33,7 +32,6 @@ def saved(picture: Image.Image, kind: str, **options: Any) -> bytes:
 
 
 def the_code(data: bytes, limits: DecodeLimits | None = None) -> str:
-    """The code of the reason for which the bytes are rejected."""
     with pytest.raises(ScanRejected) as caught:
         decode_scan(data, limits=limits or DecodeLimits())
     return caught.value.reason.code

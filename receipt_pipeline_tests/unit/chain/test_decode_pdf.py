@@ -13,7 +13,6 @@ from receipt_pipeline.core.errors import ScanRejected
 
 
 def a_pdf(pages: int = 1, *, width_px: int = 100, height_px: int = 60, dpi: float = 72.0) -> bytes:
-    """A PDF of white picture pages, at `dpi` pixels to the inch."""
     file = io.BytesIO()
     sheets = [Image.new("RGB", (width_px, height_px), "white") for _ in range(pages)]
     sheets[0].save(file, "PDF", save_all=True, append_images=sheets[1:], resolution=dpi)
@@ -21,7 +20,6 @@ def a_pdf(pages: int = 1, *, width_px: int = 100, height_px: int = 60, dpi: floa
 
 
 def a_written_pdf(objects: list[bytes], trailer: bytes = b"") -> bytes:
-    """A PDF of the given objects, the first of which is the catalogue."""
     out = io.BytesIO(b"%PDF-1.4\n")
     out.seek(0, io.SEEK_END)
     offsets = []
@@ -73,7 +71,6 @@ def a_locked_pdf() -> bytes:
 
 
 def the_code(data: bytes, limits: DecodeLimits | None = None) -> str:
-    """The code of the reason for which the bytes are rejected."""
     with pytest.raises(ScanRejected) as caught:
         decode_scan(data, limits=limits or DecodeLimits())
     return caught.value.reason.code

@@ -167,7 +167,6 @@ RECEIPTS = (
 
 
 def doubts_of(fields: ReceiptFields) -> frozenset[str]:
-    """What the chain itself doubts, so that the policy sends it to review."""
     found = {
         "total": fields.total is not None and fields.total.ambiguous,
         "date": fields.date is not None and fields.date.ambiguous,

@@ -57,7 +57,6 @@ TOLD_BY = ("goods_sum_unmet", "goods_line_odd", "goods_quantity_odd", "behind_un
 
 
 def goods_of(text: str) -> Goods:
-    """The goods of a receipt whose lines are parted by bars."""
     page_text = page_text_of(tuple(text.split("|")))
     fields = extract_fields(page_text)
     amounts = collect_amounts(page_text, fields)

@@ -27,7 +27,6 @@ def scan_of(drawn: DrawnReceipt) -> tuple[DecodedScan, tuple[TextLine, ...]]:
 
 
 def copied(scan: DecodedScan, lines: tuple[TextLine, ...]) -> bool:
-    """Whether a figure of the page is the picture of another."""
     return has_copied_figures(scan, PageText(lines, ((1, 1),)))
 
 

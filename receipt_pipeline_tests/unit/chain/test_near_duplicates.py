@@ -36,7 +36,6 @@ Box = tuple[float, float, float, float]
 
 
 def drawn(lines: list[str]) -> tuple[Image.Image, list[Box]]:
-    """A page with the lines on it, and where each stands."""
     image = Image.new("RGB", (420, 120 + 34 * len(lines)), "white")
     pen, boxes = ImageDraw.Draw(image), []
     for at, line in enumerate(lines):
@@ -85,7 +84,6 @@ def read(image: Image.Image, boxes: list[Box], lines: list[str]) -> tuple[ScanPr
 
 
 def earlier() -> tuple[EarlierItem, ...]:
-    """The first receipt as an item before the one that is judged."""
     own, fields = read(*drawn(FIRST), FIRST)
     return (EarlierItem("item-1", fields.as_document(), own.as_document()),)
 

@@ -32,7 +32,6 @@ def turned(page: Page, quarters: int) -> Page:
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> RapidOcrEngine:
-    """The real engine with its models placed in a folder of its own."""
     return RapidOcrEngine(place_models(tmp_path_factory.mktemp("models")))
 
 

@@ -22,7 +22,6 @@ def line(text: str, **doubts: tuple[tuple[str, float], ...]) -> list[Letter]:
 
 
 def columns(*sure: dict[str, float]) -> NDArray[np.float32]:
-    """Probabilities, a column each, of the characters named; the rest is the blank's."""
     table = np.zeros((len(sure), len(CHARACTERS)), np.float32)
     for row, chances in enumerate(sure):
         for character, chance in chances.items():

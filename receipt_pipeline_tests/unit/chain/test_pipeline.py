@@ -70,7 +70,6 @@ def blank_png() -> bytes:
 
 
 def chain(*pages: list[str], fails: int = 0, alias: str = "production") -> Chain:
-    """The chain of a shipped release whose reader answers these pages."""
     ships = shipped_releases(SHIPPED, image_digest="sha256:" + "a" * 64)
     release = next(one.release for one in ships if one.alias == alias)
     parts = bind_stages(

@@ -62,7 +62,6 @@ def case(**changes: Any) -> PolicyCase:
 
 
 def reasons(**changes: Any) -> tuple[str, ...]:
-    """The reasons of the receipt's review; none where it is cleared."""
     verdict = decide(case(**changes), policy())
     assert (verdict.decision is Decision.REVIEW) == bool(verdict.reasons)
     return verdict.reasons

@@ -46,7 +46,6 @@ def release_of(shipped: Path, alias: str = "production") -> Release:
 
 
 def refusal(pins: Pins, shipped: Path) -> IdentityMismatch:
-    """How loading the pins fails; verifying them fails for the same reason."""
     with pytest.raises(IdentityMismatch) as caught:
         load_chain(pins, shipped=shipped, image_digest=IMAGE, engine=ScriptedOcr())
     assert verify_release(pins, shipped=shipped, image_digest=IMAGE) == caught.value.reason

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.accounting`: what a report costs, as ratios to the floors measured beside it."""
+"""`python -m benchmarks.accounting`: what a report costs, as ratios to floors measured in the same run."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def measured(step: str, home: Path) -> dict[str, Any]:
         text=True,
         check=True,
     )
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
 
 
 def apart(make: Callable[..., Any], *given: Any) -> Any:
@@ -108,7 +108,7 @@ def run_step(step: str, home: Path) -> dict[str, Any]:
 
 
 def change_jobs(home: Path, changes: int) -> None:
-    """Append one event to each of so many jobs, picked evenly over all of them."""
+    """Append one event to each of a number of jobs, picked evenly over all of them."""
     ledger = open_ledger(f"sqlite:///{home / 'ledger.db'}")
     with ledger.reading() as tx:
         known = [str(job_id) for job_id in tx.execute(select(jobs_table.c.job_id)).scalars()]
@@ -120,21 +120,21 @@ def change_jobs(home: Path, changes: int) -> None:
 
 
 def measure_ledger(jobs: int) -> dict[str, float]:
-    """Measure one ledger of so many jobs; returns the ratios."""
+    """Measure one ledger of this size; returns the ratios."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         started = time.monotonic()
         path = apart(bulk_ledger, home, jobs)
         made_s = time.monotonic() - started
         print(f"\nledger of {jobs:,} jobs: {path.stat().st_size / 1e6:,.0f} MB, made in {made_s:.0f} s")
-        whole = _told("full rebuild", measured("rebuild", home))
+        whole = _printed("full rebuild", measured("rebuild", home))
         apart(change_jobs, home, min(CHANGES, jobs // 10))
-        changed = _told(f"refresh after {min(CHANGES, jobs // 10):,} changed jobs", measured("refresh", home))
+        changed = _printed(f"refresh after {min(CHANGES, jobs // 10):,} changed jobs", measured("refresh", home))
         apart(add_jobs, path, max(1, jobs // 100), jobs + 1)
-        grown = _told("refresh after 1 % new jobs", measured("refresh", home))
-        asked = _told("report query", measured("ask", home))
+        grown = _printed("refresh after 1 % new jobs", measured("refresh", home))
+        asked = _printed("report query", measured("ask", home))
         assert asked["answer"] == grown["answer"] > whole["answer"]
-        floor = _told("floor: copy of the published file, synced", measured("copy", home))
+        floor = _printed("floor: copy of the published file, synced", measured("copy", home))
         return {
             "refresh after changes / full rebuild": changed["cpu_s"] / whole["cpu_s"],
             "refresh after 1 % new / full rebuild, CPU": grown["cpu_s"] / whole["cpu_s"],
@@ -150,9 +150,9 @@ def measure_parquet(jobs: int) -> dict[str, float]:
         home = Path(folder)
         size = apart(sets_peer.generate, home, jobs)
         print(f"\n{jobs:,} jobs as Parquet: {size / 1e6:,.0f} MB")
-        peer = _told("source 000's sets", measured("sets_of_parquet", home))
-        account = _told("the account, which says more", measured("account_of_parquet", home))
-        report = _told("view of all jobs, eight joins wide, by class", measured("report_of_parquet", home))
+        peer = _printed("source 000's sets", measured("sets_of_parquet", home))
+        account = _printed("the account, which says more", measured("account_of_parquet", home))
+        report = _printed("view of all jobs, eight joins wide, by class", measured("report_of_parquet", home))
         assert peer["answer"] == account["answer"] == report["answer"] == jobs
         return {
             "account / sets, wall": account["wall_s"] / peer["wall_s"],
@@ -163,7 +163,7 @@ def measure_parquet(jobs: int) -> dict[str, float]:
         }
 
 
-def _told(name: str, found: dict[str, Any]) -> dict[str, Any]:
+def _printed(name: str, found: dict[str, Any]) -> dict[str, Any]:
     print(f"  {name}: {found['wall_s']:.2f} s, CPU {found['cpu_s']:.2f} s, peak {found['peak_mb']:,.0f} MB")
     return found
 

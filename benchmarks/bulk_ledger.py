@@ -20,7 +20,7 @@ from receipt_pipeline_tests.fakes.every_outcome import every_outcome
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
 
-# Of a thousand jobs nearly all are read and settled; every other outcome is among them.
+# Of a thousand jobs nearly all are read and finished; every other outcome is among them.
 ORDINARY = ("plain",) * 17 + ("rejected", "expired", "canceled")
 ROUND = 1_000
 MANY = 50_000
@@ -45,7 +45,7 @@ NAMES += ("idempotency_key", "event_id")
 
 
 def bulk_ledger(folder: Path, jobs: int) -> Path:
-    """Make a ledger of about so many jobs, every outcome among them; returns its file."""
+    """Make a ledger of about this many jobs, every outcome among them; returns its file."""
     path = folder / "ledger.db"
     clock = FakeClock()
     ledger = open_ledger(f"sqlite:///{path}", clock=clock)
@@ -72,11 +72,11 @@ def add_jobs(path: Path, jobs: int, first: int) -> None:
         connection.execute("BEGIN")
         made = dict(connection.execute("SELECT name, job_id FROM made"))
         copied = "job_id IN (SELECT job_id FROM made)"
-        told = dict(connection.execute(f"SELECT job_id, count(*) FROM events WHERE {copied} GROUP BY job_id"))
+        counts = dict(connection.execute(f"SELECT job_id, count(*) FROM events WHERE {copied} GROUP BY job_id"))
         newest = connection.execute("SELECT max(seq) FROM events").fetchone()[0]
         connection.execute("CREATE TEMP TABLE copies (k INTEGER PRIMARY KEY, source TEXT, job_id TEXT, latest INTEGER)")
         plan = [(k, made[name]) for k, name in _plan(jobs, first, sorted(made))]
-        latest = accumulate((told[source] for _, source in plan), initial=newest)
+        latest = accumulate((counts[source] for _, source in plan), initial=newest)
         next(latest)
         rows = ((k, source, f"job_{k:026d}", seq) for (k, source), seq in zip(plan, latest, strict=True))
         connection.executemany("INSERT INTO copies VALUES (?, ?, ?, ?)", rows)
@@ -88,7 +88,7 @@ def add_jobs(path: Path, jobs: int, first: int) -> None:
 
 @contextmanager
 def _without_indexes(connection: sqlite3.Connection, *, many: bool) -> Iterator[None]:
-    """Build the indexes anew once the rows are there: of many rows sorted at once, which is far cheaper."""
+    """Rebuild the indexes once the rows are there: sorting many rows together is far cheaper."""
     wanted = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
     indexes = connection.execute(wanted).fetchall() if many else []
     for name, _ in indexes:
@@ -126,7 +126,7 @@ def _copy(connection: sqlite3.Connection, table: sa.Table) -> str:
 
 
 def _names_its_job(connection: sqlite3.Connection, source: str, column: sa.Column[object]) -> bool:
-    """Tell whether a row of the source names its job in this column; the others are copied as they are."""
+    """Check whether a row of the source names its job in this column; the others are copied as they are."""
     query = f'SELECT max(instr("{column.name}", job_id)) FROM {source}'
     return isinstance(column.type, sa.String | sa.JSON) and bool(connection.execute(query).fetchone()[0])
 

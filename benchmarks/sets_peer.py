@@ -191,8 +191,8 @@ def sets_of_parquet(home: Path) -> int:
     for batch in _batches(home, "jobs", "job_id"):
         accepted.update(batch.column(0).to_pylist())
     for batch in _batches(home, "events", "job_id", "data"):
-        told = pc.struct_field(pc.extract_regex(batch.column(1), '"state":"(?P<state>[a-z]+)"'), "state")
-        for job_id, state in zip(batch.column(0).to_pylist(), told.to_pylist(), strict=True):
+        states = pc.struct_field(pc.extract_regex(batch.column(1), '"state":"(?P<state>[a-z]+)"'), "state")
+        for job_id, state in zip(batch.column(0).to_pylist(), states.to_pylist(), strict=True):
             ended[state].add(job_id)
     account = async_release_report(
         accepted, ended["succeeded"], ended["failed"], ended["expired"], canceled=ended["canceled"]

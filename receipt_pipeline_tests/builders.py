@@ -77,7 +77,6 @@ def a_request(
 
 
 def stored(request: JobRequest) -> list[StoredItem]:
-    """Return the request's items as they are once their scans are stored."""
     return [
         StoredItem(
             item_id=item.item_id,
@@ -105,7 +104,6 @@ def an_accepted_job(
 
 
 def claimed(ledger: Ledger, job_id: str, *, owner: str = WORKER, limits: Limits = LIMITS) -> ClaimedJob:
-    """Claim this job, which must be ready, and return it in hand."""
     with ledger.transaction() as tx:
         job = claim_job(tx, job_id=job_id, owner=owner, run_id=f"run-{owner}", limits=limits)
     assert isinstance(job, ClaimedJob), job
@@ -113,12 +111,10 @@ def claimed(ledger: Ledger, job_id: str, *, owner: str = WORKER, limits: Limits 
 
 
 def a_claimed_job(ledger: Ledger, *, owner: str = WORKER, **given: Any) -> ClaimedJob:
-    """Accept a job and claim it."""
     return claimed(ledger, an_accepted_job(ledger, **given).job_id, owner=owner)
 
 
 def an_outcome(decision: Decision = Decision.CLEAR, *, total_minor: int = 1234) -> ItemOutcome:
-    """Return a classified outcome; another total makes another output digest."""
     return ItemOutcome(
         item_class=ItemClass.CLASSIFIED,
         decision=decision,
@@ -129,7 +125,6 @@ def an_outcome(decision: Decision = Decision.CLEAR, *, total_minor: int = 1234) 
 
 
 def a_rejection() -> ItemOutcome:
-    """Return the outcome of a scan that cannot be decoded."""
     return ItemOutcome(item_class=ItemClass.REJECTED, reason_code=SCAN_BROKEN.code)
 
 

@@ -47,12 +47,10 @@ hypothesis.settings.load_profile("ci")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option under which a whole run writes its result file."""
     parser.addoption("--results", type=Path, help="write outcomes and requirement ids to this file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Pass RECEIPTS_TEST_* on; record outcomes in the one process that sees every report."""
     worker_input: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker_input is not None:
         config.stash[TEST_SETTINGS] = worker_input["receipts_test_settings"]
@@ -86,12 +84,10 @@ class _SettingsForWorkers:
 
 
 def shared_folder(config: pytest.Config) -> Path:
-    """Return the folder of the public cases and scans, there or not."""
     return Path(config.stash[TEST_SETTINGS].get("RECEIPTS_TEST_SHARED", PROJECT.parent / "shared"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long tests first, and record the requirements that each test proves."""
     if "sqlalchemy" in sys.modules:
         share_compiled_statements()
     items.sort(key=lambda item: (folder_rank(item.path), item.path))
@@ -105,7 +101,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndProc
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests that need ../shared where that folder is absent."""
     if item.get_closest_marker("field") and not shared_folder(item.config).is_dir():
         pytest.skip(f"{NO_SHARED} (or set RECEIPTS_TEST_SHARED)")
 
@@ -130,7 +125,6 @@ def chromium(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """A clock at 2026-11-28T08:00:00Z that moves only by `advance`."""
     return FakeClock()
 
 
@@ -153,7 +147,6 @@ def postgres_url(postgres_server: PostgresServer) -> str:
 
 @pytest.fixture
 def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
-    """The URL of an empty database for this test."""
     url = postgres_server.create_database()
     yield url
     postgres_server.drop_database(url)
@@ -178,7 +171,6 @@ def migrated_postgres(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture
 def sqlite_ledger_url(migrated_sqlite: Path, tmp_path: Path) -> str:
-    """The URL of a migrated SQLite ledger for this test."""
     path = tmp_path / "ledger.db"
     shutil.copyfile(migrated_sqlite, path)
     return f"sqlite:///{path}"
@@ -186,7 +178,6 @@ def sqlite_ledger_url(migrated_sqlite: Path, tmp_path: Path) -> str:
 
 @pytest.fixture
 def postgres_ledger_url(postgres_server: PostgresServer, migrated_postgres: str) -> Iterator[str]:
-    """The URL of a migrated PostgreSQL ledger for this test."""
     url = postgres_server.create_database(template=migrated_postgres)
     yield url
     postgres_server.drop_database(url)
@@ -194,13 +185,11 @@ def postgres_ledger_url(postgres_server: PostgresServer, migrated_postgres: str)
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def ledger_url(request: pytest.FixtureRequest) -> str:
-    """The URL of a migrated ledger, once on SQLite and once on PostgreSQL."""
     return str(request.getfixturevalue(f"{request.param}_ledger_url"))
 
 
 @pytest.fixture
 def ledger(ledger_url: str, clock: FakeClock) -> Iterator[Ledger]:
-    """An open ledger, on each database, whose deciding time is the FakeClock's."""
     from receipt_pipeline.ledger.engine import open_ledger
 
     opened = open_ledger(ledger_url, clock=clock)
@@ -210,7 +199,6 @@ def ledger(ledger_url: str, clock: FakeClock) -> Iterator[Ledger]:
 
 @pytest.fixture
 def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
-    """A worker with a store that can fail, over each ledger."""
     from receipt_pipeline.objects.local_store import LocalObjectStore
     from receipt_pipeline_tests.fakes.failing_objects import FailingObjects
     from receipt_pipeline_tests.fakes.worker_bench import WorkerBench
@@ -220,7 +208,6 @@ def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> WorkerBench:
 
 @pytest.fixture
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    """An empty instance with worker, effects and reconciliation, over each ledger."""
     from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench
 
     return ReconcileBench.build(ledger, clock, tmp_path)
@@ -228,7 +215,6 @@ def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
 
 @pytest.fixture
 def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
-    """The context of effects over each ledger, with the file channel."""
     from receipt_pipeline_tests.fakes.effects_home import effects_home
 
     return effects_home(ledger, tmp_path)
@@ -236,7 +222,6 @@ def services(ledger: Ledger, tmp_path: Path) -> EffectContext:
 
 @pytest.fixture
 def accountant(services: EffectContext, tmp_path: Path) -> Accountant:
-    """The context of accounting over the same ledger."""
     from receipt_pipeline_tests.fakes.accounted_home import an_accountant
 
     return an_accountant(services, tmp_path)
@@ -258,7 +243,6 @@ def intake(ledger: Ledger, tmp_path: Path) -> IntakeContext:
 
 @pytest.fixture
 def place(intake: IntakeContext) -> Path:
-    """The tenant's drop folder."""
     from receipt_pipeline_tests.builders import TENANT
 
     drop_folder = intake.inbox / TENANT
@@ -280,7 +264,6 @@ def watched_changes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _migrate(url: str) -> None:
-    """Bring an empty database to the newest revision and let go of it."""
     from receipt_pipeline.ledger.engine import open_ledger
 
     opened = open_ledger(url)

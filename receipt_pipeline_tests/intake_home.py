@@ -45,17 +45,14 @@ def an_intake(
 
 
 def scan_bytes(number: int = 1) -> bytes:
-    """Return bytes that begin like a PNG; intake never decodes them."""
     return PNG + f"scan {number}".encode()
 
 
 def hex_digest(data: bytes) -> str:
-    """Return the plain hex digest that manifests carry."""
     return hashlib.sha256(data).hexdigest()
 
 
 def put_scan(folder: Path, name: str, number: int = 1) -> dict[str, Any]:
-    """Write one scan and return the item that names it."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(scan_bytes(number))
@@ -69,18 +66,15 @@ def job_document(folder: Path, *, count: int = 1, key: str = "job-1", **fields: 
 
 
 def row_of(folder: Path, name: str, number: int, *, key: str | None = None) -> dict[str, Any]:
-    """Write one scan and return the batch row that names it."""
     item = put_scan(folder, name, number)
     return {"idempotency_key": key or f"row-{number}", "uri": name, "sha256": item["sha256"]}
 
 
 def as_bytes(document: Any) -> bytes:
-    """Return a document as JSON bytes."""
     return json.dumps(document).encode()
 
 
 def batch_bytes(rows: list[dict[str, Any]], **fields: Any) -> bytes:
-    """Return a batch of rows as JSON bytes."""
     return as_bytes({"contract": "receipt-batch/v1", "rows": rows} | fields)
 
 
@@ -104,18 +98,15 @@ def refusal_of(intake: IntakeContext, document: Any, folder: Path, **given: Any)
 
 
 def holders(ledger: Ledger) -> set[str]:
-    """Return who holds objects."""
     with ledger.reading() as tx:
         return {row["holder"] for row in tx.rows(object_refs.select())}
 
 
 def submission_states(intake: IntakeContext) -> list[str]:
-    """Return the states of all submissions."""
     return [row["state"] for row in submission_list(intake.ledger)]
 
 
 def drop(intake: IntakeContext, name: str, document: Any, *, tenant: str = TENANT) -> Path:
-    """Put a manifest into a tenant's drop folder."""
     path = intake.inbox / tenant / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(document if isinstance(document, bytes) else as_bytes(document))
@@ -123,39 +114,32 @@ def drop(intake: IntakeContext, name: str, document: Any, *, tenant: str = TENAN
 
 
 def sweep(intake: IntakeContext) -> SweepSummary:
-    """Run one pass with plenty of time."""
     return sweep_inbox(intake, time_bound_s=60)
 
 
 def job_rows(ledger: Ledger) -> list[dict[str, Any]]:
-    """Return every job, oldest first."""
     with ledger.reading() as tx:
         return tx.rows(jobs.select().order_by(jobs.c.submitted_at, jobs.c.idempotency_key))
 
 
 def item_rows(ledger: Ledger) -> list[dict[str, Any]]:
-    """Return every item in order."""
     with ledger.reading() as tx:
         return tx.rows(items.select().order_by(items.c.job_id, items.c.ordinal))
 
 
 def submission_list(ledger: Ledger) -> list[dict[str, Any]]:
-    """Return every delivery in the order of arrival."""
     with ledger.reading() as tx:
         return tx.rows(submissions.select().order_by(submissions.c.received_at, submissions.c.submission_id))
 
 
 def row_list(ledger: Ledger) -> list[dict[str, Any]]:
-    """Return every decided row of every delivery."""
     with ledger.reading() as tx:
         return tx.rows(submission_rows.select().order_by(*submission_rows.primary_key))
 
 
 def names_in(folder: Path) -> set[str]:
-    """Return the files below a folder, relative to it."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
 def acknowledgements(intake: IntakeContext, tenant: str = TENANT) -> list[dict[str, Any]]:
-    """Return the acknowledgements in a tenant's outbox, by file name."""
     return [json.loads(path.read_text()) for path in sorted(intake.outbox(tenant).glob("*.ack.json"))]

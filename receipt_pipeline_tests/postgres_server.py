@@ -44,11 +44,9 @@ class PostgresServer:
         return self.url_of(name)
 
     def drop_database(self, url: str) -> None:
-        """Drop the database of this URL, whoever is still connected."""
         self._execute(f"DROP DATABASE IF EXISTS {make_url(url).database} WITH (FORCE)")
 
     def url_of(self, database: str) -> str:
-        """Return the URL of a database on this server."""
         return make_url(self.address).set(database=database).render_as_string(hide_password=False)
 
     def _execute(self, statement: str) -> None:
@@ -71,12 +69,10 @@ class PrivateServer(PostgresServer):
 
 
 def driver_address(url: str) -> str:
-    """Return the same address for the bare driver, which knows no `+psycopg`."""
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 def named_server(address: str) -> PostgresServer:
-    """Return the server of an address whose scheme may lack the driver."""
     url: URL = make_url(address).set(drivername="postgresql+psycopg")
     return PostgresServer(url.render_as_string(hide_password=False))
 

@@ -14,7 +14,6 @@ REQUIREMENTS_TEXT = PROJECT / "docs" / "requirements.md"
 
 
 def known_ids(text: str) -> list[str]:
-    """Return the ids that the list of requirements numbers, in order."""
     return re.findall(r"^- \*\*(R\d{3})\*\*", text, flags=re.MULTILINE)
 
 

@@ -49,7 +49,6 @@ def _git(*arguments: str) -> str | None:
 
 
 def attach_requirements(items: Iterable[pytest.Item]) -> None:
-    """Write each test's requirement ids where its reports carry them to the controller."""
     for item in items:
         ids = sorted({str(name) for mark in item.iter_markers("requirement") for name in mark.args})
         item.user_properties.append((REQUIREMENTS_PROPERTY, ids))
@@ -77,12 +76,10 @@ class SuiteRecorder:
         self.tests: dict[str, TestOutcome] = {}
 
     def pytest_sessionstart(self) -> None:
-        """Take an earlier result file away: a run that breaks off leaves none."""
         if self.results is not None:
             self.results.unlink(missing_ok=True)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the worst outcome of the three reports of a test."""
         properties = dict(report.user_properties)
         kept = self.tests.setdefault(
             report.nodeid,
@@ -102,12 +99,10 @@ class SuiteRecorder:
             self.results.write_text(json.dumps(self.as_document(int(session.exitstatus)), indent=1) + "\n")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Name the skips that fail the run."""
         for name, reason in self.needless_skips() if self.strict else ():
             terminalreporter.write_line(f"SKIPPED but could be run here: {name}: {reason}", red=True)
 
     def needless_skips(self) -> list[tuple[str, str]]:
-        """Return (test, reason) of every skip whose reason is not allowed."""
         return [
             (name, test.skip_reason)
             for name, test in self.tests.items()
@@ -115,7 +110,6 @@ class SuiteRecorder:
         ]
 
     def as_document(self, exit_status: int) -> dict[str, object]:
-        """Return the result file's content: the tree, the exit status, every test."""
         after = tree_state(self.shared)
         return {
             **asdict(self.before),

@@ -24,18 +24,15 @@ def all_rows(ledger: Ledger, table: sa.Table, job_id: str | None = None) -> list
 
 
 def job_row(ledger: Ledger, job_id: str) -> dict[str, Any]:
-    """Return the job's row."""
     [row] = all_rows(ledger, jobs, job_id)
     return row
 
 
 def event_kinds(ledger: Ledger, job_id: str) -> list[str]:
-    """Return what the journal says of a job, oldest first."""
     return [row["kind"] for row in all_rows(ledger, events, job_id)]
 
 
 def item_classes(ledger: Ledger, job_id: str) -> list[str | None]:
-    """Return the class of each item, in order."""
     return [row["item_class"] for row in all_rows(ledger, items, job_id)]
 
 
@@ -45,7 +42,6 @@ def attempt_outcomes(ledger: Ledger, job_id: str) -> list[str | None]:
 
 
 def open_questions(ledger: Ledger, job_id: str) -> list[dict[str, Any]]:
-    """Return the open investigations about a job."""
     return [row for row in all_rows(ledger, investigations, job_id) if row["state"] == "open"]
 
 
@@ -55,7 +51,6 @@ def snapshot(ledger: Ledger, job_id: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def assert_invariants(ledger: Ledger, limits: Limits, *, job_id: str | None = None) -> None:
-    """Assert the oracle's invariants for every job of the ledger, or for one."""
     found = read_ledger(ledger, limits, job_id=job_id)
     broken = [str(violation) for violation in find_violations(found, ALWAYS)]
     assert not broken, "\n".join(broken)

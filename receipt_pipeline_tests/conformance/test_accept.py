@@ -27,7 +27,6 @@ THREADS = 6
 
 
 def accept_once_more(ledger: Ledger, request: JobRequest, *, tenant: str = builders.TENANT) -> JobRow:
-    """Answer a request as a door does: look the key up, insert, and look again when another was faster."""
     with ledger.transaction() as tx:
         known = find_replay(tx, tenant=tenant, request=request)
         if known is not None:

@@ -36,7 +36,6 @@ from receipt_pipeline_tests import builders
 
 
 def marked(ledger: Ledger) -> LedgerMark:
-    """Return a mark of the ledger as it stands, as it comes back from a file."""
     with ledger.reading() as tx:
         return mark_from(read_mark(tx).as_document())
 
@@ -48,7 +47,6 @@ def jobs_since(ledger: Ledger, mark: LedgerMark) -> set[str]:
 
 
 def keys_since(ledger: Ledger, table: sa.Table, mark: LedgerMark) -> set[Any]:
-    """Return the keys of the rows of a table that are to be read again."""
     [key] = table.primary_key.columns
     with ledger.reading() as tx:
         return set(tx.execute(sa.select(key).where(changed_rows(table, mark))).scalars())

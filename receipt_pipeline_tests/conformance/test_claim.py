@@ -47,7 +47,6 @@ def an_aging_job(ledger: Ledger) -> str:
 
 
 def taken_over(ledger: Ledger, clock: FakeClock, first: ClaimedJob) -> ClaimedJob:
-    """Let the lease end, count the loss, and claim for another worker once the pause is over."""
     clock.advance(LIMITS.work.lease_ttl_s)
     with ledger.transaction() as tx:
         assert lose_lease(tx, job_id=first.token.job_id, seen_epoch=first.token.lease_epoch, limits=LIMITS)

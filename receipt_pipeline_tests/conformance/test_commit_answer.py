@@ -24,7 +24,6 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture
 def on_postgres(postgres_ledger_url: str, clock: FakeClock) -> Iterator[Ledger]:
-    """An open ledger on a server whose connections can be cut, with an approved release."""
     ledger = open_ledger(postgres_ledger_url, clock=clock)
     builders.approve(ledger)
     yield ledger
@@ -32,7 +31,6 @@ def on_postgres(postgres_ledger_url: str, clock: FakeClock) -> Iterator[Ledger]:
 
 
 def change_and_be_cut(ledger: Ledger, *, reads_on: bool) -> None:
-    """Change a row in a transaction whose connection is cut, before its commit or before a further query."""
     with ledger.transaction() as tx:
         tx.execute(sa.update(jobs).values(caller="somebody else"))
         cut(ledger, int(tx.scalar(sa.text("SELECT pg_backend_pid()"))))

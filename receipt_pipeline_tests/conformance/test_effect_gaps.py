@@ -12,7 +12,7 @@ from receipt_pipeline.core.effects import PROTOCOL_OF, EffectKind
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.reconciliation.sweep import sweep_objects
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
-from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, job_of
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, job_of, two_finished_jobs
 
 ORPHAN = "results/stranger/1-00"
 # Per gap: what is done behind the ledger's back. Object gaps are made in the store.
@@ -46,10 +46,7 @@ KINDS = (EffectKind.RESULT_OBJECT, EffectKind.REVIEW_TASKS, EffectKind.NOTIFICAT
 
 @pytest.fixture
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    house = ReconcileBench.build(ledger, clock, tmp_path)
-    for key in ("one", "two"):
-        house.finished(key=key)
-    return house
+    return two_finished_jobs(ledger, clock, tmp_path)
 
 
 def found(house: ReconcileBench, name: str) -> list[dict[str, Any]]:

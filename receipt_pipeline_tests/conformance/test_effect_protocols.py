@@ -51,7 +51,6 @@ def effect_of(house: ReconcileBench, job_id: str, kind: EffectKind) -> dict[str,
 
 
 def upload(house: ReconcileBench, capability: Capability, side: str) -> None:
-    """Kill the worker around its upload; the next attempt finds by digest what is there."""
     job_id = house.bench.accept(key="upload", items=2)
     place = "upload.before" if side == SIDES[0] else "upload.after"
     with pytest.raises(Killed), ActingPlan({place: die}):
@@ -106,7 +105,6 @@ def notify(house: ReconcileBench, capability: Capability, side: str) -> None:
 
 
 def assert_owned_and_never_repeated(house: ReconcileBench, channel: ScriptedChannel, job_id: str) -> None:
-    """Assert that a person owns the unknown notification, and that only the answer settles it."""
     [question] = [row for row in house.investigations() if row["kind"] == "unknown_effect"]
     assert question["owner"] in house.limits.staffing.principals
     assert (question["job_id"], question["reason_code"]) == (job_id, "NOTIFICATION.UNKNOWN.v1")
@@ -125,7 +123,6 @@ def assert_owned_and_never_repeated(house: ReconcileBench, channel: ScriptedChan
 
 
 def show_status(house: ReconcileBench, capability: Capability, side: str) -> None:
-    """Lose the document, or the note that it was written: it is written again under the same path."""
     from receipt_pipeline.durable_files import status_path
     from receipt_pipeline.effects.status_documents import restore_status_documents, send_status_documents
 
@@ -143,7 +140,6 @@ def show_status(house: ReconcileBench, capability: Capability, side: str) -> Non
 
 
 def publish_report(house: ReconcileBench, capability: Capability, side: str) -> None:
-    """Kill the publication before or after the rename: the next one shows the same account."""
     from receipt_pipeline.accounting.publish import publish_report as publish
     from receipt_pipeline.accounting.query import read_published
     from receipt_pipeline_tests.fakes.accounted_home import an_accountant
@@ -210,7 +206,6 @@ def test_a_call_without_an_answer_is_followed_up_by_what_the_channel_can_do(
 
 
 def assert_owned_and_never_repeated_though_required(house: ReconcileBench, job_id: str) -> None:
-    """Assert that a required effect stays a gap until the answer about it is recorded."""
     house.clock.advance(house.limits.delivery.effect_deadline_s + 1)
     assert not house.check("effects_have_no_gaps").passed
     [question] = [row for row in house.investigations() if row["kind"] == "unknown_effect"]

@@ -62,7 +62,6 @@ def effect_state(ledger: Ledger, job_id: str, kind: str) -> str:
 
 
 def consume(ledger: Ledger, job_id: str) -> int:
-    """Make the tasks of a job whose object was verified, and say so as every consumer does."""
     with ledger.transaction() as tx:
         made = make_review_tasks(tx, JobRow.from_row(job_row(ledger, job_id)))
         append_event(tx, EventKind.CONSUMED, job_id=job_id, tasks_made=made)

@@ -20,7 +20,7 @@ from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.ledger.investigations import resolve_investigation
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.claim import AttemptKind, ClaimedJob, ClaimRefused, claim_job
-from receipt_pipeline.ledger.jobs.failures import fail_attempt, lose_lease, yield_job
+from receipt_pipeline.ledger.jobs.failures import fail_attempt, yield_job
 from receipt_pipeline.ledger.jobs.finalize import close_without_result
 from receipt_pipeline.ledger.schema.effects import investigations
 from receipt_pipeline.ledger.schema.jobs import attempts, items
@@ -34,6 +34,7 @@ from receipt_pipeline_tests.conformance.ledger_rows import (
     job_row,
     open_questions,
 )
+from receipt_pipeline_tests.conformance.test_failure_table import lose
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 
 LIMITS = builders.LIMITS
@@ -56,12 +57,6 @@ def fail(
 ) -> None:
     with ledger.transaction() as tx:
         fail_attempt(tx, job.token, failure_class=failure_class, reason=reason, limits=LIMITS)
-
-
-def lose(ledger: Ledger, clock: FakeClock, job: ClaimedJob) -> None:
-    clock.advance(LIMITS.work.lease_ttl_s)
-    with ledger.transaction() as tx:
-        assert lose_lease(tx, job_id=job.token.job_id, seen_epoch=job.token.lease_epoch, limits=LIMITS)
 
 
 def after_pause(ledger: Ledger, clock: FakeClock, job: ClaimedJob) -> ClaimedJob:

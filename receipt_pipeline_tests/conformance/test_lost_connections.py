@@ -33,7 +33,6 @@ def patient(postgres_ledger_url: str) -> Iterator[Ledger]:
 
 
 def cut_all(url: str) -> None:
-    """Let the server end every connection to this database but the one that asks for it."""
     with psycopg.connect(driver_address(url), autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

@@ -103,7 +103,6 @@ def test_processes_that_migrate_a_fresh_database_at_once_all_succeed(fresh_urls:
 
 
 def migrate_at_once(url: str, start: Any) -> None:
-    """Open the ledger and migrate it in step with the others; runs in its own process."""
     ledger = open_ledger(url)
     start.wait(timeout=60)
     ledger.migrate()

@@ -40,7 +40,6 @@ NEVER = {"label", "fields", "uri", "item_id", "resolution"}
 
 @pytest.fixture
 def job_id(ledger: Ledger, tmp_path: Path) -> str:
-    """A job of three items, one of them rejected and one for review, delivered and consumed."""
     services = effects_home(ledger, tmp_path)
     outcomes = (builders.an_outcome(), builders.an_outcome(Decision.REVIEW), builders.a_rejection())
     job = a_stored_success(services, *outcomes)

@@ -29,7 +29,6 @@ LATER_COLUMNS = {("investigations", "tenant")}
 
 @pytest.fixture
 def services(ledger: Ledger, tmp_path: Path, clock: FakeClock) -> EffectContext:
-    """A ledger with a job in every state and two that an older system ran, delivered and consumed."""
     home = effects_home(ledger, tmp_path)
     a_job_in_every_state(home, clock)
     take(ledger, RUNNING)
@@ -38,7 +37,6 @@ def services(ledger: Ledger, tmp_path: Path, clock: FakeClock) -> EffectContext:
 
 
 def every_row(ledger: Ledger, *, known_only: bool = True) -> dict[str, list[Any]]:
-    """Return all rows of all tables as the database holds them, in the columns of an earlier version."""
     held = sa.MetaData()
     with ledger.engine.connect() as connection:
         held.reflect(connection)

@@ -34,7 +34,6 @@ NEEDS_TIME = {JobEvent.QUEUE_AGE_REACHED, JobEvent.TAKE_OVER}
 
 
 def a_job_in(ledger: Ledger, clock: FakeClock, state: JobState) -> str:
-    """Bring a job into a state by the ledger's own transitions; a running one is ready to be closed."""
     if state is JobState.SUCCEEDED:
         return builders.a_succeeded_job(ledger).token.job_id
     if state in (JobState.RUNNING, JobState.FAILED):
@@ -61,7 +60,6 @@ def token_of(job: dict[str, Any]) -> FencingToken:
 
 
 def commit_another_result(tx: LedgerTransaction, job: dict[str, Any]) -> None:
-    """Commit a result that is not the recorded one, after its intent where an intent is possible."""
     result = VerifiedResult(key=f"results/{job['job_id']}/other", digest="sha256:other", size_bytes=5)
     if job["state"] == JobState.RUNNING:
         record_intent(tx, token_of(job), result, limits=LIMITS)
@@ -92,7 +90,6 @@ def named(pair: tuple[JobState, JobEvent]) -> str:
 
 
 def apply(ledger: Ledger, event: JobEvent, job: dict[str, Any]) -> Any:
-    """Let the event happen to the job; a lost lease or a refusal counts as an answer."""
     try:
         with ledger.transaction() as tx:
             return APPLY[event](tx, job)
@@ -135,7 +132,6 @@ def test_an_event_inside_the_table_leads_where_the_table_says_and_is_journaled(
 
 
 def refused(ledger: Ledger, statement: sa.Executable) -> bool:
-    """Tell whether the database itself refuses a write that no function of ours would make."""
     try:
         with ledger.transaction() as tx:
             tx.execute(statement)

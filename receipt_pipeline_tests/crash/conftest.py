@@ -18,7 +18,6 @@ from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 
 @pytest.fixture
 def accountant(sqlite_ledger_url: str, tmp_path: Path, clock: FakeClock) -> Iterator[Accountant]:
-    """An accountant over a ledger with one job, whose report is published."""
     ledger = open_ledger(sqlite_ledger_url, clock=clock)
     made = an_accountant(effects_home(ledger, tmp_path), tmp_path)
     an_accepted_job(ledger)

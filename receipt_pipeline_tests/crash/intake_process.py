@@ -75,13 +75,11 @@ class _KillAt:
         self._place, self._left = place, passage
 
     def reached(self, point_name: str) -> None:
-        """Count passages of the place, and end there."""
         self._left -= point_name == self._place
         if point_name == self._place and self._left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def altered(self, alteration: str, value: Any) -> Any:
-        """Alter nothing."""
         return value
 
 
@@ -101,7 +99,6 @@ def _kill_in_commit(ledger: Ledger, number: int) -> None:
 
 
 def _work(order: IntakeOrder, answers: Connection) -> None:
-    """Do what the order says, send the answer, then wait to be ended."""
     ledger = open_ledger(order.ledger_url, clock=FakeClock(order.now))
     intake = an_intake(ledger, order.home)
     install_plan(_KillAt(order.place, order.passage))

@@ -102,7 +102,6 @@ def lose_note(accountant: Accountant) -> None:
 
 
 def spoil_rows(accountant: Accountant) -> None:
-    """Overwrite the middle of the file, keeping its size and time: only reading its rows shows it."""
     found = accountant.published.stat()
     accountant.published.chmod(0o644)
     with accountant.published.open("r+b") as file:

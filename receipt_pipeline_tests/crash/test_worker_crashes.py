@@ -38,7 +38,6 @@ def tally(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bench(ledger: Ledger, clock: FakeClock, tmp_path: Path, tally: Path) -> WorkerBench:
-    """The second worker's bench; the first one is another process on the same ledger and store."""
     objects = FailingObjects(LocalObjectStore(tmp_path / "objects"))
     return WorkerBench(ledger, objects, clock, chain=ScriptedChain(tally=tally))
 
@@ -49,7 +48,6 @@ def order(ledger_url: str, clock: FakeClock, tmp_path: Path, tally: Path) -> dic
 
 
 def finish(bench: WorkerBench, job_id: str) -> None:
-    """Let the lease of the dead worker run out and another worker finish the job."""
     bench.clock.advance(bench.limits.work.lease_ttl_s + 1)
     bench.work(job_id, worker=bench.worker("worker-b"))
     if bench.job(job_id)["terminal_at"] is None:

@@ -75,7 +75,6 @@ class _KillPlan:
 
 
 def start_worker(order: WorkerOrder) -> BaseProcess:
-    """Start the process and return it; the caller joins it."""
     process = fork_server.Process(target=_work, args=(order,))
     process.start()
     return process

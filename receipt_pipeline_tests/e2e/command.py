@@ -19,7 +19,6 @@ COMMAND_S_MAX = 600
 def run_receipts(
     home: Path, *arguments: str, environment: Mapping[str, str] | None = None, timeout_s: float = COMMAND_S_MAX
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; the home is its only state."""
     return subprocess.run(
         [str(BIN / "receipts"), *arguments],
         env={**os.environ, "RECEIPTS_HOME": str(home), **(environment or {})},
@@ -32,13 +31,11 @@ def run_receipts(
 
 
 def answer_of(done: subprocess.CompletedProcess[str]) -> Any:
-    """Return the one JSON document on standard output."""
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
 
 
 def processes_of(home: Path) -> list[str]:
-    """Return the command lines of processes that still work for a home."""
     found = []
     for process in psutil.process_iter():
         try:

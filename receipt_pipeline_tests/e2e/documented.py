@@ -22,7 +22,6 @@ class Documented:
 
 
 def documented(kind: str) -> list[Documented]:
-    """Return what README and docs show, in reading order, each text once."""
     found: dict[str, Documented] = {}
     for page in pages():
         for entry in _entries(page):
@@ -32,7 +31,6 @@ def documented(kind: str) -> list[Documented]:
 
 
 def pages() -> list[Path]:
-    """Return the pages that users read."""
     return [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 
 

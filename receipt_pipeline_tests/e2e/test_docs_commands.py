@@ -54,7 +54,6 @@ class ReaderFolder:
         return json.loads(done.stdout)
 
     def value_of(self, word: str) -> str:
-        """Return the value of a placeholder in capitals, made once; any other word is its own value."""
         if word in PLACEHOLDERS and word not in self._stands_for:
             self._stands_for[word] = PLACEHOLDERS[word](self)
         return self._stands_for.get(word, word)
@@ -73,7 +72,6 @@ def another_waiting_job(reader: ReaderFolder) -> str:
 
 
 def a_job_to_cancel(reader: ReaderFolder) -> str:
-    """Return the id of a job that no command of an earlier page has processed."""
     return str(reader.answer("submit", "scans/r-001.jpg", "--new")["job_id"])
 
 
@@ -110,7 +108,6 @@ def an_older_release(reader: ReaderFolder) -> str:
 
 
 def an_open_task(reader: ReaderFolder) -> str:
-    """Return the decision ID of a task that waits: bytes that were submitted before go to review."""
     reader.answer("submit", "scans/r-002.jpg", "--new", "--wait")
     return str(reader.answer("tasks", "list")[0]["decision_id"])
 
@@ -141,7 +138,6 @@ PLACEHOLDERS: dict[str, Callable[[ReaderFolder], str]] = {
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> ReaderFolder:
-    """An instance with one succeeded job, a published report and the files that the documents name."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / "scans").mkdir()
     items = []

@@ -51,7 +51,6 @@ def test_a_terminated_drill_leaves_neither_directory_nor_process(tmp_path: Path,
 
 
 def assert_recounted(answer: dict[str, Any]) -> None:
-    """Assert that the report says what its jobs' journal adds up to, counted in another way."""
     report = answer["report"]
     counted = recount(answer["records"])
     asked = counted.pop("asked")
@@ -62,7 +61,6 @@ def assert_recounted(answer: dict[str, Any]) -> None:
 
 
 def assert_the_case_study_is_told_from(records: list[dict[str, Any]]) -> None:
-    """Assert that the drill's sixth job went through the window that the page tells, step by step."""
     timeline = PAGE.read_text(encoding="utf-8").partition("<!-- timeline -->")[2].partition("<!-- /timeline")[0]
     told = re.findall(r"^\| \d+ \|.*?`(\w+)`", timeline, flags=re.MULTILINE)
     assert len(told) > 8

@@ -39,20 +39,17 @@ def an_accountant(services: EffectContext, folder: Path) -> Accountant:
 
 
 def an_outcome_of(total_minor: int | None, currency: str | None = "EUR") -> ItemOutcome:
-    """Return a clear outcome with this total, as the chain writes it."""
     total = None if total_minor is None else {"minor": total_minor, "currency": currency, "printed": "?"}
     fields = {"merchant": "SECRET SHOP", "total": total}
     return ItemOutcome(item_class=an_outcome().item_class, decision=Decision.CLEAR, risk_ppm=1, fields=fields)
 
 
 def round_of_effects(services: EffectContext) -> None:
-    """Deliver and consume once."""
     deliver(services, limit=100, time_bound_s=60)
     consume_due(services, limit=100, time_bound_s=60)
 
 
 def a_retried_success(services: EffectContext, clock: FakeClock) -> str:
-    """Let a job's first upload fail for certain, and its second attempt publish."""
     job = a_claimed_job(services.ledger)
     finish_items(services.ledger, job)
     with services.ledger.transaction() as tx:
@@ -91,14 +88,12 @@ def a_job_in_every_state(services: EffectContext, clock: FakeClock) -> dict[str,
 
 
 def close(services: EffectContext, job: ClaimedJob) -> str:
-    """Close a claimed job that kept no item."""
     with services.ledger.transaction() as tx:
         close_without_result(tx, job.token, limits=LIMITS)
     return str(job.token.job_id)
 
 
 def a_question(services: EffectContext, kind: InvestigationKind, job_id: str) -> str:
-    """Open an investigation about a job."""
     with services.ledger.transaction() as tx:
         return open_investigation(
             tx,

@@ -30,7 +30,6 @@ class ChangeWatch:
 
     @contextmanager
     def transaction(self, ledger: Ledger) -> Iterator[LedgerTransaction]:
-        """Stand in for Ledger.transaction."""
         watched = ledger.engine.dialect.name == "sqlite" and self._lock.acquire(blocking=False)
         try:
             if watched:

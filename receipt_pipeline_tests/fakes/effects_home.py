@@ -20,7 +20,6 @@ from receipt_pipeline_tests.builders import LIMITS, a_claimed_job, a_result, fin
 def effects_home(
     ledger: Ledger, folder: Path, *, channel: Channel | None = None, limits: Limits = LIMITS
 ) -> EffectContext:
-    """Return services over `folder/objects` and `folder/outbox`; the file channel unless one is given."""
     outbox = folder / "outbox"
     return EffectContext(
         ledger=ledger,
@@ -43,7 +42,6 @@ def a_stored_success(services: EffectContext, *outcomes: ItemOutcome, content: s
 
 
 def the_job(services: EffectContext, job_id: str) -> JobRow:
-    """Return a job's row as it stands now."""
     with services.ledger.reading() as tx:
         row = read_job(tx, job_id)
     assert row is not None
@@ -51,7 +49,6 @@ def the_job(services: EffectContext, job_id: str) -> JobRow:
 
 
 def rows_of(services: EffectContext, statement: Any) -> list[dict[str, Any]]:
-    """Run a query on the ledger and return its rows."""
     with services.ledger.reading() as tx:
         return tx.rows(statement)
 

@@ -38,7 +38,6 @@ class FailingObjects:
     puts: list[str] = field(default_factory=list)
 
     def put(self, key: str, data: bytes) -> PutOutcome:
-        """Store the bytes, or fail as the next fault says."""
         self.puts.append(key)
         fault = self.put_faults.popleft() if self.put_faults else None
         if fault is PutFault.REFUSED:
@@ -52,30 +51,24 @@ class FailingObjects:
         return outcome
 
     def copy_in(self, key: str, chunks: Iterable[bytes], *, expected_digest: str) -> CopyOutcome:
-        """Store a stream."""
         return self.inner.copy_in(key, chunks, expected_digest=expected_digest)
 
     def read(self, key: str) -> bytes:
-        """Return the bytes unless the key is unreadable at present."""
         if key in self.unreadable:
             raise ObjectFault(OBJECT_UNREADABLE, key=key)
         return self.inner.read(key)
 
     def stat(self, key: str) -> ObjectStat | None:
-        """Return size and time of change."""
         return self.inner.stat(key)
 
     def digest(self, key: str) -> tuple[str, int] | None:
-        """Look the bytes up, or give no answer."""
         if self.blind_lookups > 0:
             self.blind_lookups -= 1
             raise ObjectFault(OBJECT_UNREADABLE, key=key)
         return self.inner.digest(key)
 
     def listing(self, prefix: str = "") -> Iterator[ObjectEntry]:
-        """List the store inside."""
         return self.inner.listing(prefix)
 
     def delete(self, key: str) -> bool:
-        """Delete from the store inside."""
         return self.inner.delete(key)

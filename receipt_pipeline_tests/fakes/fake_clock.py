@@ -15,15 +15,12 @@ class FakeClock:
         self._now = start
 
     def now(self) -> dt.datetime:
-        """Return the time that the test has set."""
         return self._now
 
     def advance(self, seconds: float) -> dt.datetime:
-        """Move by so many seconds, backwards when negative, and return the new time."""
         self._now += dt.timedelta(seconds=seconds)
         return self._now
 
     def set(self, moment: dt.datetime) -> None:
-        """Jump to an aware moment."""
         assert moment.tzinfo is not None
         self._now = moment

@@ -47,18 +47,15 @@ class ReconcileBench:
 
     @classmethod
     def build(cls, ledger: Ledger, clock: FakeClock, folder: Path) -> ReconcileBench:
-        """Return a bench over `folder/objects` and `folder/outbox`."""
         objects = FailingObjects(LocalObjectStore(folder / "objects"))
         return cls(ledger, clock, folder, WorkerBench(ledger, objects, clock))
 
     @property
     def services(self) -> ReconciliationContext:
-        """Return what reconciliation is handed."""
         return ReconciliationContext(self.ledger, self.bench.objects, self.limits)
 
     @property
     def effects(self) -> EffectContext:
-        """Return the outbox sender and the review consumer."""
         outbox = self.folder / "outbox"
         return EffectContext(
             ledger=self.ledger,
@@ -75,22 +72,18 @@ class ReconcileBench:
         return self.bench.job(job_id)
 
     def finished(self, *, key: str, items: int = 2, **given: Any) -> dict[str, Any]:
-        """Accept, work off, deliver and consume a job."""
         job_id = str(self.succeeded(key=key, items=items, **given)["job_id"])
         self.finish_effects()
         return self.bench.job(job_id)
 
     def finish_effects(self) -> None:
-        """Deliver and consume everything that is due."""
         deliver(self.effects, limit=100, time_bound_s=30)
         consume_due(self.effects, limit=100, time_bound_s=30)
 
     def check(self, name: str) -> CheckOutcome:
-        """Run one check."""
         return run_check(self.services, name)
 
     def red_checks(self) -> set[str]:
-        """Return the names of all checks that do not pass now."""
         return {name for name in CHECKED if not self.check(name).passed}
 
     def find(self, key: str) -> list[dict[str, Any]]:
@@ -103,17 +96,14 @@ class ReconcileBench:
         return finding.rows
 
     def edit(self, statement: str, **values: Any) -> None:
-        """Change the ledger behind its back, as nothing in the product ever does."""
         with self.ledger.transaction() as tx:
             tx.execute(sa.text(statement).bindparams(**values))
 
     def ask_by_hand(self, query_text: str) -> list[dict[str, Any]]:
-        """Run a check's own query text as an operator would, without any parameter."""
         with self.ledger.engine.connect() as connection:
             return [dict(row) for row in connection.exec_driver_sql(query_text).mappings()]
 
     def path(self, key: str) -> Path:
-        """Return the file under an object key."""
         return self.folder / "objects" / key
 
     def store_at(self, key: str, data: bytes, *, age_s: float) -> Path:
@@ -126,7 +116,6 @@ class ReconcileBench:
         return path
 
     def investigations(self, *, only_open: bool = True) -> list[dict[str, Any]]:
-        """Return investigations in the order in which they were opened."""
         query = select(effect_tables.investigations).order_by(
             effect_tables.investigations.c.opened_at, effect_tables.investigations.c.investigation_id
         )
@@ -135,7 +124,6 @@ class ReconcileBench:
         return [row for row in rows if row["state"] == "open" or not only_open]
 
     def open_subjects(self) -> set[tuple[str, str]]:
-        """Return kind and subject of every open question."""
         return {(row["kind"], row["subject"]) for row in self.investigations()}
 
     def snapshot(self) -> dict[str, list[tuple[Any, ...]]]:
@@ -163,7 +151,6 @@ class ReconcileBench:
 
 
 def job_of(house: ReconcileBench, key: str) -> dict[str, Any]:
-    """Return the row of the job with this idempotency key."""
     with house.ledger.reading() as tx:
         row = tx.row(select(jobs).where(jobs.c.idempotency_key == key))
     assert row is not None
@@ -187,3 +174,11 @@ def assert_nothing_left(house: ReconcileBench) -> None:
     again = reconcile(house.services)
     assert house.snapshot() == before
     assert not again.changed
+
+
+def two_finished_jobs(ledger: Ledger, clock: FakeClock, folder: Path) -> ReconcileBench:
+    """Return a bench with the finished jobs `one` and `two`, in which every check is green."""
+    bench = ReconcileBench.build(ledger, clock, folder)
+    for key in ("one", "two"):
+        bench.finished(key=key)
+    return bench

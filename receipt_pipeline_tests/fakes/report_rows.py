@@ -15,7 +15,6 @@ FURTHER = ("job_report", "costs", "account_findings", "active_principals")
 
 
 def everything_in(published: Path) -> dict[str, list[Any]]:
-    """Return every row of every table, ordered by all columns, and the account."""
     names = (*(table.name for table in TABLES), *FURTHER)
     with reading_report(published) as connection:
         told = {name: fetch_rows(connection, f"SELECT * FROM {name} ORDER BY ALL") for name in names}
@@ -31,7 +30,6 @@ def built_whole(accountant: Accountant, folder: Path) -> dict[str, list[Any]]:
 
 
 def refreshes(accountant: Accountant) -> int:
-    """Return how many refreshes the published report has had since its full build."""
     with reading_report(accountant.published) as connection:
         [row] = fetch_rows(connection, "SELECT refresh_no FROM report_info")
     return int(row["refresh_no"])

@@ -45,7 +45,6 @@ class ScriptedChain:
     def classify(
         self, data: bytes, *, duplicate_bytes: bool, on_page: Callable[[], None], context: ItemContext
     ) -> ItemOutcome:
-        """Answer for one scan of one page."""
         self.asked.append(data)
         self.duplicates[data] = duplicate_bytes
         self.circumstances[data] = context

@@ -48,7 +48,6 @@ class ScriptedChannel:
             raise SendUnknown(NOTIFICATION_UNKNOWN, cause="scripted")
 
     def lookup(self, message: OutgoingMessage) -> str | None:
-        """Return the message's place among the arrived, or give no answer."""
         assert self.capability is Capability.LOOKUP, "only a channel that can be asked is asked"
         if self.blind_lookups > 0:
             self.blind_lookups -= 1

@@ -28,7 +28,6 @@ class ScriptedOcr:
     read: list[int] = field(default_factory=list)
 
     def read_page(self, page: Page) -> tuple[TextLine, ...]:
-        """Return the scripted lines of the page."""
         self.read.append(page.index)
         if self.fails > 0:
             self.fails -= 1

@@ -39,12 +39,10 @@ class ActingPlan:
     passed: list[str] = field(default_factory=list)
 
     def reached(self, point_name: str) -> None:
-        """Call the action of the point."""
         self.passed.append(point_name)
         self.actions.get(point_name, lambda: None)()
 
     def altered(self, alteration: str, value: Any) -> Any:
-        """Change the model's output."""
         return self.change(value) if alteration == "model.change_output" else value
 
     def __enter__(self) -> ActingPlan:
@@ -76,16 +74,13 @@ class WorkerBench:
 
     @staticmethod
     def scans(items: int, content: str = "key-1") -> list[bytes]:
-        """Return the bytes of a job's scans, in order."""
         return [f"{content}/{number}".encode() for number in range(1, items + 1)]
 
     @staticmethod
     def scan_key(scan: bytes, tenant: str = TENANT) -> str:
-        """Return the key under which a scan is stored."""
         return scan_key(tenant, digest_of_bytes(scan))
 
     def worker(self, owner: str = "worker-a", **given: Any) -> Worker:
-        """Return a worker of that name; `given` replaces single parts of it."""
         parts: dict[str, Any] = {
             "ledger": self.ledger,
             "objects": self.objects,
@@ -97,11 +92,9 @@ class WorkerBench:
         return Worker(**(parts | given))
 
     def load(self, pins: Pins) -> Classifier:
-        """Return the scripted chain, whatever the pins."""
         return self.chain
 
     def work(self, *job_ids: str, worker: Worker | None = None, wave_id: str = "") -> list[JobResult]:
-        """Let a worker work the jobs as one group."""
         return work_group(worker or self.worker(), wave_id=wave_id, job_ids=job_ids)
 
     def work_until_closed(self, job_id: str, *, rounds_max: int = 20) -> int:
@@ -114,40 +107,31 @@ class WorkerBench:
         raise AssertionError("the job is still open after the last round")
 
     def rows(self, table: Table, job_id: str) -> list[dict[str, Any]]:
-        """Return the rows of one job."""
         with self.ledger.reading() as tx:
             return tx.rows(select(table).where(table.c.job_id == job_id).order_by(*table.primary_key))
 
     def job(self, job_id: str) -> dict[str, Any]:
-        """Return the job's row."""
         return self.rows(tables.jobs, job_id)[0]
 
     def items(self, job_id: str) -> list[dict[str, Any]]:
-        """Return the job's items in order."""
         return self.rows(tables.items, job_id)
 
     def attempts(self, job_id: str) -> list[dict[str, Any]]:
-        """Return the job's attempts, oldest first."""
         return self.rows(tables.attempts, job_id)
 
     def refused(self, job_id: str) -> list[dict[str, Any]]:
-        """Return the refused writes of the job."""
         return self.rows(tables.refused_writes, job_id)
 
     def effects(self, job_id: str, kind: str = "result_object") -> list[dict[str, Any]]:
-        """Return the job's effects of one kind."""
         return [row for row in self.rows(effect_tables.effects, job_id) if row["kind"] == kind]
 
     def quarantines(self, job_id: str) -> list[dict[str, Any]]:
-        """Return the quarantine rows of the job."""
         return self.rows(effect_tables.quarantine, job_id)
 
     def investigations(self, job_id: str) -> list[dict[str, Any]]:
-        """Return the investigations of the job."""
         return self.rows(effect_tables.investigations, job_id)
 
     def messages(self, job_id: str) -> list[dict[str, Any]]:
-        """Return the outbox messages of the job."""
         return self.rows(effect_tables.outbox, job_id)
 
     def stored_results(self, job_id: str) -> list[str]:
@@ -155,12 +139,10 @@ class WorkerBench:
         return [entry.key for entry in self.objects.listing(f"results/{job_id}/")]
 
     def result(self, job_id: str) -> ResultDocument:
-        """Return the published result, read from the store and checked against the ledger."""
         job = self.job(job_id)
         assert self.objects.inner.digest(job["result_key"]) == (job["result_digest"], job["result_size_bytes"])
         return parse_result(self.objects.inner.read(job["result_key"]))
 
     def approve_other(self) -> str:
-        """Approve another release and move the alias `production` to it; returns its id."""
         other = replace(RELEASE, risk_model_digest=digest_of("another risk model"))
         return approve(self.ledger, other, name="2026-12")

@@ -23,7 +23,6 @@ from receipt_pipeline_tests.intake_home import PRINCIPAL, an_intake, as_bytes, j
 
 
 def case(shared: Path, number: str) -> Path:
-    """Return the folder of a case."""
     (folder,) = (shared / "cases").glob(f"{number}-*")
     return folder
 
@@ -51,12 +50,10 @@ def with_limits(data: bytes) -> bytes:
 
 
 def manifest_of(folder: Path, name: str = "manifest.json") -> bytes:
-    """Return a case's manifest as a batch in our words."""
     return with_limits((folder / name).read_bytes())
 
 
 def submit_case(intake: IntakeContext, document: bytes, folder: Path, *, suffix: str = ".json") -> Delivered:
-    """Submit a manifest whose scans are in the folder."""
     return deliver(intake, document, Arrival(PRINCIPAL, FolderScans(folder), "test", "case"), suffix=suffix)
 
 
@@ -72,22 +69,18 @@ class CaseHouse:
 
     @classmethod
     def build(cls, ledger: Ledger, clock: FakeClock, folder: Path) -> CaseHouse:
-        """Return a house whose intake and worker share `folder/objects`."""
         intake = an_intake(ledger, folder)
         return cls(ledger, clock, folder, intake, ReconcileBench.build(ledger, clock, folder))
 
     @property
     def bench(self) -> WorkerBench:
-        """Return the worker's bench."""
         return self.reconciling.bench
 
     def submit(self, folder: Path, name: str = "manifest.json") -> list[str]:
-        """Hand a case's manifest in; returns the job of every row, in order."""
         answer = submit_case(self.intake, manifest_of(folder, name), folder)
         return [line.acceptance.job_id for line in answer.lines if line.acceptance is not None]
 
     def scans(self, job_id: str) -> list[bytes]:
-        """Return the accepted bytes of a job's scans."""
         rows = self.bench.items(job_id)
         return [self.intake.objects.read(scan_key(row["tenant"], row["sha256"])) for row in rows]
 
@@ -103,12 +96,10 @@ class CaseHouse:
         raise AssertionError("jobs are still open after the last round")
 
     def report(self) -> dict[str, Any]:
-        """Return the account as the ledger stands now."""
         limits = self.reconciling.limits
         return report_document(Accountant(self.ledger, self.folder / "report", limits))
 
     def tasks(self) -> dict[str, int]:
-        """Count the review tasks per job that has any."""
         with self.ledger.reading() as tx:
             jobs_of_tasks = [row["job_id"] for row in tx.rows(review_tasks.select())]
         return {job_id: jobs_of_tasks.count(job_id) for job_id in sorted(set(jobs_of_tasks))}

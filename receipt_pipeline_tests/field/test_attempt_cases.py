@@ -168,7 +168,6 @@ def test_case_13_differing_outputs_of_two_attempts_are_held_and_identical_ones_a
 
 
 def both_outputs(house: CaseHouse, job_id: str, digests: list[dict[str, Any]]) -> set[str]:
-    """Read both outputs of the job's item, the refused one by the key that its evidence names."""
     [item] = house.bench.items(job_id)
     [refused] = [entry["object_key"] for entry in digests if entry["source"] == "refused checkpoint"]
     kept = json.loads(house.bench.objects.read(refused))

@@ -123,7 +123,6 @@ def test_case_19_each_job_of_one_file_name_has_the_result_of_its_own_bytes(share
 
 @contextmanager
 def unreadable(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
-    """Let the system refuse to open files of this name, as for another user's file."""
     opened = os.open
 
     def refuse(path: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:

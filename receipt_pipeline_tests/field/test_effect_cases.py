@@ -26,9 +26,8 @@ from receipt_pipeline.core.failure_points import install_plan, remove_plan
 from receipt_pipeline.core.items import Decision
 from receipt_pipeline.core.request import JOB_CONTRACT, ItemRequest, JobRequest
 from receipt_pipeline.drill.failure_plan import Fault, Plan, PlannedFault
-from receipt_pipeline.effects.consume import consume_due, receive_event
+from receipt_pipeline.effects.consume import receive_event
 from receipt_pipeline.effects.context import EffectContext
-from receipt_pipeline.effects.deliver import deliver
 from receipt_pipeline.ledger.jobs.checkpoint import FinishedItem, write_checkpoint
 from receipt_pipeline.ledger.jobs.expire import expire_job
 from receipt_pipeline.ledger.rows import JobRow
@@ -44,7 +43,7 @@ from receipt_pipeline_tests.builders import (
     finish_items,
     publish,
 )
-from receipt_pipeline_tests.fakes.accounted_home import an_accountant, an_outcome_of
+from receipt_pipeline_tests.fakes.accounted_home import an_accountant, an_outcome_of, round_of_effects
 from receipt_pipeline_tests.fakes.effects_home import an_event, rows_of, the_job
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
 from receipt_pipeline_tests.field.cases import case
@@ -88,7 +87,6 @@ print(json.dumps({name: run_query(accountant, query) for name, query in queries.
 
 
 def rows_of_manifest(folder: Path) -> list[JobRequest]:
-    """Return the case's rows as requests: each row is a job of one item, by its own key."""
     manifest = json.loads((folder / "manifest.json").read_text())
     return [
         JobRequest(
@@ -101,7 +99,6 @@ def rows_of_manifest(folder: Path) -> list[JobRequest]:
 
 
 def a_success(services: EffectContext, job_id: str, *, stored: bool = True, **outcome: Any) -> JobRow:
-    """Work off an accepted job; its object is stored unless the upload is to fail unnoticed."""
     job = claimed(services.ledger, job_id)
     finish_items(services.ledger, job, an_outcome(**outcome))
     result = a_result(job, content=job_id)
@@ -113,11 +110,6 @@ def a_success(services: EffectContext, job_id: str, *, stored: bool = True, **ou
 
 def accept_all(services: EffectContext, requests: list[JobRequest]) -> list[str]:
     return [an_accepted_job(services.ledger, request).job_id for request in requests]
-
-
-def a_round(services: EffectContext) -> None:
-    deliver(services, limit=100, time_bound_s=60)
-    consume_due(services, limit=100, time_bound_s=60)
 
 
 def tasks_by_job(services: EffectContext) -> dict[str, int]:
@@ -134,7 +126,7 @@ def test_case_08_a_lost_notification_is_made_up_for_and_a_repeated_one_counted(
     # Messages leave in the order in which their jobs closed, so the second is the second to be sent.
     install_plan(Plan((PlannedFault("outbox_send.drop", Fault.ALTER, first=2),)))
     try:
-        a_round(services)
+        round_of_effects(services)
     finally:
         remove_plan()
     receive_event(services, an_event(third, "again"), source="notification")
@@ -154,8 +146,8 @@ def test_case_09_a_success_marker_without_its_object_is_named_and_never_acted_up
     reconciler = ReconciliationContext(ledger=services.ledger, objects=services.objects, limits=LIMITS)
     checked = run_check(reconciler, "every_success_has_its_object")
     assert (checked.passed, [row["job_id"] for row in checked.violations]) == (False, [second.job_id])
-    a_round(services)
-    a_round(services)
+    round_of_effects(services)
+    round_of_effects(services)
     assert tasks_by_job(services) == {first.job_id: 1, third.job_id: 1}
     document = report_document(an_accountant(services, tmp_path))
     assert document["success_without_object"] == [second.job_id]
@@ -175,7 +167,7 @@ def test_case_31_a_reader_of_the_report_stands_in_nobodys_way(
     shown = [int(reader.stdout.readline())]
     for job_id in accept_all(services, rows_of_manifest(case(shared, "31"))):
         a_success(services, job_id)
-        a_round(services)
+        round_of_effects(services)
         publish_report(accountant)
         shown.append(int(reader.stdout.readline()))
     reader.send_signal(signal.SIGKILL)
@@ -193,7 +185,7 @@ def test_case_32_cut_logs_are_set_aside_and_the_account_is_built_from_the_ledger
     accountant = an_accountant(services, tmp_path)
     for job_id in accept_all(services, rows_of_manifest(case(shared, "32"))):
         a_success(services, job_id)
-    a_round(services)
+    round_of_effects(services)
     publish_report(accountant)
     accountant.published.chmod(0o644)
     build = accountant.report_root / "build-7.duckdb"
@@ -214,7 +206,6 @@ def test_case_32_cut_logs_are_set_aside_and_the_account_is_built_from_the_ledger
 
 
 def account_in(zone: str, ledger_url: str, folder: Path) -> Any:
-    """Publish and query the account in a process whose machine stands in a time zone."""
     done = subprocess.run(
         [sys.executable, "-c", ACCOUNT_IN_A_ZONE, ledger_url, str(folder)],
         env=os.environ | {"TZ": zone},

@@ -38,7 +38,6 @@ SETTLE_S = 10
 
 
 def bring(shared: Path, number: str, place: Path, *names: str) -> Path:
-    """Copy a case's scans into the drop folder, or only the named ones; returns the case's folder."""
     folder = case(shared, number)
     for scan in folder.glob("*.png"):
         if not names or scan.name in names:

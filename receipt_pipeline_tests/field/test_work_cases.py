@@ -96,7 +96,6 @@ def test_case_05_an_upload_that_a_cancellation_overtook_is_kept_aside_and_said_s
 
 
 def ask_for_status(url: str, job_ids: list[str], stop: Event, asked: SimpleQueue[int]) -> None:
-    """Ask for the status of a whole batch every 100 ms, as a process of its own."""
     ledger = open_ledger(url)
     while not stop.is_set():
         for job_id in job_ids:

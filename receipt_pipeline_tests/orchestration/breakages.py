@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from receipt_pipeline.app import maintenance, operator
 from receipt_pipeline.core.attempts import FencingToken
@@ -14,7 +15,7 @@ from receipt_pipeline.core.request import LimitsRequest
 from receipt_pipeline.ledger.investigations import InvestigationKind, InvestigationRequest, open_investigation
 from receipt_pipeline.ledger.jobs.quarantine import record_rejected_write
 from receipt_pipeline_tests.builders import claimed
-from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, job_of
+from receipt_pipeline_tests.fakes.reconcile_bench import job_of
 from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
 
 STRANGER = f"results/job_nobody/1-{'a' * 64}"
@@ -31,29 +32,15 @@ class Broken:
 Breakage = Callable[[OpenedHome], Broken]
 
 
-def _edited(house: ReconcileBench, key: str, statement: str, undo: str) -> Broken:
-    """Edit the rows of the job `:job` behind the ledger's back; `undo` sets them right."""
-    job_id = job_of(house, key)["job_id"]
-    house.edit(statement, job=job_id)
-    return Broken((job_id,), lambda: house.edit(undo, job=job_id))
+def _edit(key: str, statement: str, undo: str) -> Breakage:
+    """Edit the rows of the job `:job` behind the ledger's back; `undo` repairs them."""
 
+    def broken(home: OpenedHome) -> Broken:
+        job_id = job_of(home.bench, key)["job_id"]
+        home.bench.edit(statement, job=job_id)
+        return Broken((job_id,), lambda: home.bench.edit(undo, job=job_id))
 
-def _terminal_withheld(home: OpenedHome) -> Broken:
-    return _edited(
-        home.bench,
-        "one",
-        "UPDATE events SET kind = 'withheld' WHERE job_id = :job AND kind = 'terminal'",
-        "UPDATE events SET kind = 'terminal' WHERE job_id = :job AND kind = 'withheld'",
-    )
-
-
-def _item_lost(home: OpenedHome) -> Broken:
-    return _edited(
-        home.bench,
-        "one",
-        "UPDATE items SET item_class = NULL WHERE job_id = :job AND ordinal = 0",
-        "UPDATE items SET item_class = 'classified' WHERE job_id = :job AND ordinal = 0",
-    )
+    return broken
 
 
 def _overdue_and_unowned(home: OpenedHome) -> Broken:
@@ -63,15 +50,6 @@ def _overdue_and_unowned(home: OpenedHome) -> Broken:
     claimed(house.ledger, job_id)
     house.edit("UPDATE jobs SET phase = 'quarantined' WHERE job_id = :job", job=job_id)
     return Broken((job_id,), partial(maintenance.reconcile_ledger, home.app))
-
-
-def _budget_overspent(home: OpenedHome) -> Broken:
-    return _edited(
-        home.bench,
-        "two",
-        "UPDATE jobs SET attempts_spent = max_attempts + 1 WHERE job_id = :job",
-        "UPDATE jobs SET attempts_spent = 0 WHERE job_id = :job",
-    )
 
 
 def _lease_abandoned(home: OpenedHome) -> Broken:
@@ -117,20 +95,20 @@ def _object_deleted(home: OpenedHome) -> Broken:
 
 def _byte_edited(home: OpenedHome) -> Broken:
     job = job_of(home.bench, "two")
+    return _rewritten(home, job, b'"clear"', b'"cleaR"')
+
+
+def _rewritten(home: OpenedHome, job: Mapping[str, Any], old: bytes, new: bytes) -> Broken:
     path = home.bench.path(job["result_key"])
     kept = path.read_bytes()
     path.chmod(0o600)
-    path.write_bytes(kept.replace(b'"clear"', b'"cleaR"', 1))
+    path.write_bytes(kept.replace(old, new, 1))
     return Broken((job["job_id"],), lambda: path.write_bytes(kept))
 
 
 def _other_pins_stated(home: OpenedHome) -> Broken:
     job = job_of(home.bench, "one")
-    path = home.bench.path(job["result_key"])
-    kept = path.read_bytes()
-    path.chmod(0o600)
-    path.write_bytes(kept.replace(job["risk_model_digest"].encode(), digest_of_bytes(b"x").encode()))
-    return Broken((job["job_id"],), lambda: path.write_bytes(kept))
+    return _rewritten(home, job, job["risk_model_digest"].encode(), digest_of_bytes(b"x").encode())
 
 
 def _stranger_stored(home: OpenedHome) -> Broken:
@@ -139,25 +117,9 @@ def _stranger_stored(home: OpenedHome) -> Broken:
     return Broken(("None",), path.unlink)
 
 
-def _notification_undelivered(home: OpenedHome) -> Broken:
-    return _edited(
-        home.bench,
-        "two",
-        "UPDATE outbox SET sends = sends + 1 WHERE job_id = :job",
-        "UPDATE outbox SET sends = sends - 1 WHERE job_id = :job",
-    )
-
-
-def _task_doubled(home: OpenedHome) -> Broken:
-    columns = "job_id, tenant, ordinal, item_id, decision, reasons, result_digest, outcome_digest, state"
-    return _edited(
-        home.bench,
-        "one",
-        f"INSERT INTO review_tasks (decision_id, {columns}, disputed, created_at)"
-        f" SELECT 'sha256:double', {columns}, disputed, created_at FROM review_tasks"
-        " WHERE job_id = :job AND ordinal = 0",
-        "DELETE FROM review_tasks WHERE job_id = :job AND decision_id = 'sha256:double'",
-    )
+_TASK = (
+    "job_id, tenant, ordinal, item_id, decision, reasons, result_digest, outcome_digest, state, disputed, created_at"
+)
 
 
 def _late_write_of_other_output(home: OpenedHome) -> Broken:
@@ -171,15 +133,6 @@ def _late_write_of_other_output(home: OpenedHome) -> Broken:
             digest=digest_of_bytes(b"another output"),
         )
     return Broken((job["job_id"],), partial(maintenance.reconcile_ledger, home.app))
-
-
-def _row_changed_after_publication(home: OpenedHome) -> Broken:
-    return _edited(
-        home.bench,
-        "one",
-        "UPDATE jobs SET reason_code = 'FORGED.v1' WHERE job_id = :job",
-        "UPDATE jobs SET reason_code = '' WHERE job_id = :job",
-    )
 
 
 def _question_without_owner(home: OpenedHome) -> Broken:
@@ -202,10 +155,22 @@ def _question_without_owner(home: OpenedHome) -> Broken:
 
 
 BREAKAGES: Mapping[str, Breakage] = {
-    "one_terminal_record_per_job": _terminal_withheld,
-    "items_balance_to_accepted": _item_lost,
+    "one_terminal_record_per_job": _edit(
+        "one",
+        "UPDATE events SET kind = 'withheld' WHERE job_id = :job AND kind = 'terminal'",
+        "UPDATE events SET kind = 'terminal' WHERE job_id = :job AND kind = 'withheld'",
+    ),
+    "items_balance_to_accepted": _edit(
+        "one",
+        "UPDATE items SET item_class = NULL WHERE job_id = :job AND ordinal = 0",
+        "UPDATE items SET item_class = 'classified' WHERE job_id = :job AND ordinal = 0",
+    ),
     "every_accepted_job_is_terminal_or_owned": _overdue_and_unowned,
-    "attempts_within_budget": _budget_overspent,
+    "attempts_within_budget": _edit(
+        "two",
+        "UPDATE jobs SET attempts_spent = max_attempts + 1 WHERE job_id = :job",
+        "UPDATE jobs SET attempts_spent = 0 WHERE job_id = :job",
+    ),
     "no_abandoned_lease": _lease_abandoned,
     "effects_have_no_gaps": _effect_unsettled,
     "no_standing_alert": _alert_standing,
@@ -214,9 +179,22 @@ BREAKAGES: Mapping[str, Breakage] = {
     "objects_match_the_ledger": _byte_edited,
     "no_object_without_success": _stranger_stored,
     "results_state_their_pins": _other_pins_stated,
-    "every_notification_delivered_or_explained": _notification_undelivered,
-    "one_task_per_decision": _task_doubled,
+    "every_notification_delivered_or_explained": _edit(
+        "two",
+        "UPDATE outbox SET sends = sends + 1 WHERE job_id = :job",
+        "UPDATE outbox SET sends = sends - 1 WHERE job_id = :job",
+    ),
+    "one_task_per_decision": _edit(
+        "one",
+        f"INSERT INTO review_tasks (decision_id, {_TASK}) SELECT 'sha256:double', {_TASK} FROM review_tasks"
+        " WHERE job_id = :job AND ordinal = 0",
+        "DELETE FROM review_tasks WHERE job_id = :job AND decision_id = 'sha256:double'",
+    ),
     "no_divergent_result_served": _late_write_of_other_output,
-    "report_matches_ledger": _row_changed_after_publication,
+    "report_matches_ledger": _edit(
+        "one",
+        "UPDATE jobs SET reason_code = 'FORGED.v1' WHERE job_id = :job",
+        "UPDATE jobs SET reason_code = '' WHERE job_id = :job",
+    ),
     "release_gate": _question_without_owner,
 }

@@ -17,7 +17,6 @@ OpenHome = Callable[..., OpenedHome]
 def open_named(
     migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[OpenHome]:
-    """Opens homes of this test's own; keyword arguments are limits of `RECEIPTS_LIMIT_*`."""
     opened: list[OpenedHome] = []
 
     def open_one(name: str = "home", **limits: float) -> OpenedHome:
@@ -32,5 +31,4 @@ def open_named(
 
 @pytest.fixture
 def opened(open_named: OpenHome) -> OpenedHome:
-    """One home under the default limits."""
     return open_named()

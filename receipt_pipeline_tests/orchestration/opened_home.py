@@ -46,12 +46,10 @@ class OpenedHome:
 
     @property
     def principal(self) -> Principal:
-        """Return whom the settings name, in the roles that his grant leaves him."""
         return self.app.principal()
 
     @property
     def folder(self) -> Path:
-        """Return the home's folder."""
         return self.app.settings.home
 
     @property
@@ -60,7 +58,6 @@ class OpenedHome:
         return ReconcileBench.build(self.app.ledger, self.clock, self.folder)
 
     def submit(self, key: str, *, items: int = 1, **fields: Any) -> str:
-        """Submit a manifest through the command line's door and return the job's id."""
         folder = self.folder / "handed-in" / key
         document = job_document(folder, count=items, key=key, **fields)
         path = folder / "manifest.json"
@@ -82,16 +79,13 @@ class OpenedHome:
         )
 
     def dispatch(self) -> list[str]:
-        """Reserve what is ready and return the waves to launch."""
         return [wave.wave_id for wave in maintenance.dispatch_jobs(self.app).to_launch]
 
     def waves(self) -> list[dict[str, Any]]:
-        """Return every wave, oldest first."""
         with self.app.ledger.reading() as tx:
             return tx.rows(waves.select().order_by(waves.c.created_at, waves.c.wave_id))
 
     def job(self, job_id: str) -> dict[str, Any]:
-        """Return the job's row."""
         return self.bench.bench.job(job_id)
 
 

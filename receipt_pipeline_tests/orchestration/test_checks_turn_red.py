@@ -29,7 +29,6 @@ def home(opened: OpenedHome) -> OpenedHome:
 
 
 def evaluate(home: OpenedHome, name: str) -> dg.AssetCheckEvaluation:
-    """Run one check as Dagster does; a check that is red leaves its run green."""
     key = dg.AssetCheckKey(dg.AssetKey(CHECK_ASSETS[name]), name)
     checks = [definition for definition in ALL_CHECKS if key in definition.check_keys]
     with dg.DagsterInstance.ephemeral() as instance:
@@ -60,7 +59,6 @@ def query_of(evaluation: dg.AssetCheckEvaluation) -> str:
 
 
 def linked_jobs(evaluation: dg.AssetCheckEvaluation) -> list[str]:
-    """Return the jobs that the evaluation leads to, each by the command that shows it."""
     shown = evaluation.metadata["links"]
     assert isinstance(shown, dg.MarkdownMetadataValue)
     return sorted(re.findall(r"`receipts status (\w+)`", shown.md_str or ""))

@@ -34,7 +34,6 @@ def opened(
 
 @pytest.fixture
 def answers(opened: OpenedHome, monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
-    """Which release, by id, answers well on the labelled set; every one until the test says otherwise."""
     good: dict[str, bool] = {}
     monkeypatch.setattr(records, "read_labeled_scans", lambda folder: [one.scan for one in a_set(good=True)])
     monkeypatch.setattr(

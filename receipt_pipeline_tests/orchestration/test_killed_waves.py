@@ -33,7 +33,6 @@ LIMITS = {"WAVE_SLOTS": "1", "LEASE_TTL_S": "4", "HEARTBEAT_S": "1", "RETRY_BASE
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[LocalRunner]:
-    """A runner of a real home on the host's clock, with leases of a few seconds."""
     environment = {f"RECEIPTS_LIMIT_{name}": value for name, value in LIMITS.items()}
     environment |= {
         "RECEIPTS_HOME": str(tmp_path / "home"),
@@ -67,7 +66,6 @@ def submit(services: AppContext, key: str, *, items: int) -> str:
 
 
 def run_wave(runner: LocalRunner, wave_id: str, *faults: PlannedFault) -> int:
-    """Run a wave's Dagster job in a child process, as a daemon's run worker does; return its exit status."""
     plan = {"RECEIPTS_DRILLS": "enabled", "RECEIPTS_DRILL_PLAN": plan_text(*faults)} if faults else {}
     return subprocess.run(
         [sys.executable, "-m", "receipt_pipeline.defs.run_wave", wave_id],

@@ -18,7 +18,6 @@ from receipt_pipeline_tests.orchestration.opened_home import OpenedHome
 
 
 def steps_of(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
-    """Return per step key whether it succeeded; a step that was never started is not among them."""
     ended = {"STEP_SUCCESS": True, "STEP_FAILURE": False}
     return {
         event.step_key: ended[event.event_type_value]

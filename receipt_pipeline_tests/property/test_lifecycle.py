@@ -85,7 +85,6 @@ class AnyOrder:
         self.closed: dict[str, list[dict[str, Any]]] | None = None
 
     def accept(self, variant: int) -> None:
-        """Accept the next job, once the last one is closed and was seen to stay so."""
         if self.job_id and self.closed is None:
             return
         limits = LimitsRequest(
@@ -116,7 +115,6 @@ class AnyOrder:
             self.clock.advance(900)
 
     def claim(self, variant: int) -> None:
-        """Ask for the job, often not before its time; a grant has a higher epoch than all before."""
         due = self.job()["retry_at"]
         if variant and due is not None and due > self.clock.now():
             self.clock.set(due)
@@ -128,7 +126,6 @@ class AnyOrder:
             self.tokens.append(answer.token)
 
     def pass_an_item_boundary(self, variant: int) -> None:
-        """Let the holder finish what it began and begin what is open; a reached limit closes the items."""
         token = self.holder()
         if token is None or self.job()["close_cause"] is not None:
             return
@@ -145,7 +142,6 @@ class AnyOrder:
                 close_own_overdue_items(tx, token, cause=boundary.limit_reached)
 
     def close(self, _variant: int) -> None:
-        """Let a holder that has nothing open publish, or record that it has nothing to publish."""
         token = self.holder()
         if token is None or self.unfinished():
             return
@@ -194,7 +190,6 @@ class AnyOrder:
             assert expire_job(tx, job_id=self.job_id, limits=LIMITS) is late
 
     def cancel(self, variant: int) -> None:
-        """Let the caller cancel, if seldom; a held job refuses, a closed one stays as it is."""
         job = self.job()
         if job["state"] not in TERMINAL_STATES and job["phase"] not in HELD_PHASES and variant != CANCELS:
             return
@@ -214,7 +209,6 @@ class AnyOrder:
             ) is (job["closing_attempts"] < LIMITS.work.closing_attempts_max)
 
     def a_stale_worker_wakes(self, variant: int) -> None:
-        """Let a worker that lost the job try every write: each is refused and no row changes."""
         stale = [token for token in self.tokens if token.lease_epoch != self.job()["lease_epoch"]]
         if not stale:
             return

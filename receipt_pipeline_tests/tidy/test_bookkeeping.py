@@ -35,7 +35,6 @@ def failing():
 
 
 def run_small_suite(folder: Path, *arguments: str, strict: bool = False) -> dict[str, Any]:
-    """Run three tests in a process of their own, under this project's bookkeeping; return the result file."""
     (folder / "conftest.py").write_text("from receipt_pipeline_tests.conftest import *  # noqa: F403\n")
     (folder / "test_small.py").write_text(SMALL_SUITE)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = requirement(*ids)\n field\n e2e\n postgres\n")

@@ -93,7 +93,6 @@ MARKUP = re.compile(
 
 
 def shown_strings(path: Path) -> str:
-    """Return the texts of a module that users may read: its sentences, and the help of commands."""
     docstrings = {
         id(node.body[0].value)
         for node in ast.walk(parsed(path))

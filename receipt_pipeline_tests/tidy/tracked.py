@@ -31,12 +31,10 @@ def tracked_files() -> tuple[Path, ...]:
 
 
 def text_files() -> list[Path]:
-    """Return the tracked files that people read or Python runs."""
     return [path for path in tracked_files() if path.suffix in TEXT_SUFFIXES]
 
 
 def python_files(*folders: str) -> list[Path]:
-    """Return the Python files below these folders of the project."""
     roots = [PROJECT / folder for folder in folders]
     return [
         path for path in tracked_files() if path.suffix == ".py" and any(path.is_relative_to(root) for root in roots)
@@ -45,16 +43,13 @@ def python_files(*folders: str) -> list[Path]:
 
 @functools.cache
 def text_of(path: Path) -> str:
-    """Return the text of a file."""
     return path.read_text(encoding="utf-8")
 
 
 @functools.cache
 def parsed(path: Path) -> ast.Module:
-    """Return the syntax tree of a file."""
     return ast.parse(text_of(path), filename=str(path))
 
 
 def named(path: Path) -> str:
-    """Return the path as people write it, from the project's root."""
     return str(path.relative_to(PROJECT))

@@ -187,7 +187,6 @@ def test_two_principals_of_two_tenants_act_side_by_side_in_one_process(home: Ope
 
 @pytest.fixture
 def shared(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenedHome:
-    """An instance with a finished job of each tenant, whose objects are gone, and bytes set aside."""
     home = open_home(tmp_path / "home", migrated_sqlite, clock, monkeypatch)
     for tenant in (TENANT, OTHER):
         job_id = submit_as(home, principal(tenant), f"of-{tenant}")

@@ -94,7 +94,6 @@ def test_the_reference_leaves_a_terminal_state_as_it_is(state: JobState) -> None
 
 
 def expected_outcome(counts: dict[ItemClass, int], cause: CloseCause, verified: bool) -> TerminalClass:
-    """Say D4 once more, as a list of lines of which the first that matches decides."""
     total = sum(counts.values())
     kept = counts[ItemClass.CLASSIFIED] + counts[ItemClass.UNCHANGED]
     lines = [

@@ -51,7 +51,6 @@ def copied(tmp_path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def both(copied: duckdb.DuckDBPyConnection, *, early: bool) -> tuple[AccountSets, AccountSets]:
-    """Return the account that counts and the one that joins; early, as of a moment amid the jobs."""
     [(amid,)] = copied.execute("SELECT median(submitted_at) FROM jobs").fetchall()
     limits, cutoff = Limits(), amid if early else None
     with report_as_ledger(copied, now=sets_peer.NOW) as tx:

@@ -35,7 +35,6 @@ def evaluated(*, forged: bool, decision: Decision, total: str = "25.45", risk_pp
 
 
 def development_set(folder: Path) -> Path:
-    """A folder in the form of the development set, with four scans and four transcripts."""
     receipts = folder / "data" / "receipts"
     transcripts = receipts / "transcripts"
     transcripts.mkdir(parents=True)

@@ -33,7 +33,6 @@ VERDICT = {"state", "gate", "as_of", "cutoff", "seq", "found_by", "imported.clas
 def home(
     migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[OpenedHome, dict[str, Any]]]:
-    """A home with a job for every outcome and four imported ones, published; and its report document."""
     folder = tmp_path_factory.mktemp("figures")
     with pytest.MonkeyPatch.context() as patch:
         opened = open_home(folder / "home", migrated_sqlite, FakeClock(), patch)
@@ -164,7 +163,6 @@ def test_the_command_line_of_an_older_duckdb_answers_the_cookbook_alike(
 
 
 def _alike(value: Any) -> str:
-    """Return a value as both write it: one prints JSON and wide numbers as text, the other as they are."""
     return str(json.loads(value)) if isinstance(value, str) and value[:1] in ("{", "[") else str(value)
 
 

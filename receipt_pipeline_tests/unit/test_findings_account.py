@@ -20,7 +20,6 @@ SHORT = LimitsRequest(max_queue_age_s=47, processing_timeout_s=100)
 
 
 def sets_of(house: ReconcileBench, *, cutoff: dt.datetime | None = None) -> AccountSets:
-    """Return the sets, and assert that they add up unless a record is unaccepted or contradicted."""
     with house.ledger.reading() as tx:
         found = account_sets(tx, limits=house.limits, cutoff=cutoff)
     if not (found.orphan_terminal or found.overlapping):

@@ -30,7 +30,6 @@ KEY = "results/job_x/1-aa"
 
 
 def faults(house: ReconcileBench) -> list[tuple[str, str]]:
-    """Return what the journal tells of objects: what was believed before, and what was found."""
     with house.ledger.reading() as tx:
         rows = tx.rows(select(events.c.data).where(events.c.kind == "object_fault").order_by(events.c.seq))
     return [(row["data"]["before"], row["data"]["outcome"]) for row in rows]

@@ -23,7 +23,6 @@ IMAGE = digest_of("image")
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """The settings of a home in which one job was accepted, and whose ledger was lost then."""
     named = {"RECEIPTS_HOME": str(tmp_path / "home"), "RECEIPTS_IMAGE_DIGEST": IMAGE}
     opened = new_context(read_settings(named))
     document = job_document(tmp_path / "handed in")

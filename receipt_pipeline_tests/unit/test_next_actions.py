@@ -56,7 +56,6 @@ REPLACED = {TerminalClass.SUPERSEDED}
 
 
 def closed_jobs() -> Iterator[JobSituation]:
-    """Yield every ending that the one closing function can lead to, for every cause and its reasons."""
     for classes in itertools.combinations_with_replacement(ItemClass, 2):
         counts = count_classes(classes)
         for cause, verified in itertools.product(CloseCause, (False, True)):
@@ -71,7 +70,6 @@ def closed_jobs() -> Iterator[JobSituation]:
 
 
 def with_what_came_later(closed: JobSituation) -> Iterator[JobSituation]:
-    """Yield the ending as such, and with everything that may be found or decided afterwards."""
     faults: tuple[Reason | None, ...] = (None,)
     if closed.state is JobState.SUCCEEDED:
         faults += (RESULT_MISSING, RESULT_MISMATCH, OBJECT_UNREADABLE)

@@ -40,7 +40,6 @@ def home(migrated_sqlite: Path, clock: FakeClock, tmp_path: Path, monkeypatch: p
 
 
 def a_job_full_of_canaries(home: OpenedHome, *, job_key: str = "private") -> str:
-    """Work off a job of two scans: one is read, the other ends its worker with an error that talks."""
     folder = home.folder / "handed-in" / job_key
     folder.mkdir(parents=True)
     listed = []
@@ -99,7 +98,6 @@ def test_no_receipt_message_or_report_repeats_input_names_secrets_or_errors(home
 
 
 def places_of(home: OpenedHome, *words: str) -> set[tuple[str, str]]:
-    """Return every table and every file of the home in which one of the words stands."""
     found = {
         (table, word)
         for table, rows in home.bench.snapshot().items()
@@ -114,7 +112,6 @@ def places_of(home: OpenedHome, *words: str) -> set[tuple[str, str]]:
 
 
 def purge_everything(home: OpenedHome) -> None:
-    """Let retention and the grace of unwanted scans pass, with the passes that act on them."""
     limits = home.app.settings.limits
     # Files carry the host's time, which may be a day or two ahead of the test's clock.
     home.clock.advance(RETENTION_S * 5)

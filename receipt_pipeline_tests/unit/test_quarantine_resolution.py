@@ -37,7 +37,6 @@ OTHER = digest_of_bytes(b"another output")
 
 
 def refuse_other(house: ReconcileBench, job_id: str, *, ordinal: int | None, digest: str = OTHER) -> None:
-    """Record that a stale worker tried to write another outcome of an item, or another result."""
     with house.ledger.transaction() as tx:
         record_rejected_write(
             tx,
@@ -73,7 +72,6 @@ def decide(house: ReconcileBench, job_id: str, **decision: Any) -> None:
 
 
 def assert_recorded_once(house: ReconcileBench, job_id: str, **decision: Any) -> None:
-    """Assert that the same decision again changes nothing, and that nothing is left to repair."""
     before = house.snapshot()
     decide(house, job_id, **decision)
     assert house.snapshot() == before
@@ -241,7 +239,6 @@ def test_withdrawing_from_an_open_job_closes_it_as_an_identity_failure(house: Re
 
 
 def two_results_of_an_open_job(house: ReconcileBench) -> tuple[str, str]:
-    """Hold a job of which one attempt stored a result and another meant to store a different one."""
     job_id = house.bench.accept(key="twice")
 
     def lose_the_lease() -> None:

@@ -31,7 +31,6 @@ partial, closed 2026-11-28T14:11:00Z; notification: 1 delivered; all effects com
 
 
 def facts(**given: Any) -> JobFacts:
-    """Return the facts of a large job that closed as partial; `given` replaces columns of its row."""
     closed = DAY + dt.timedelta(minutes=9)
     job = {
         "job_id": "exp_731", "operation_class": "receipt-classification",

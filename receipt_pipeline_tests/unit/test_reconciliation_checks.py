@@ -14,17 +14,14 @@ from receipt_pipeline.ledger.invariants import CHECKED, INVARIANTS
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.builders import claimed
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
-from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_red, job_of
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_red, job_of, two_finished_jobs
 
 SHORT = LimitsRequest(max_queue_age_s=600, processing_timeout_s=900)
 
 
 @pytest.fixture
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    house = ReconcileBench.build(ledger, clock, tmp_path)
-    for key in ("one", "two"):
-        house.finished(key=key)
-    return house
+    return two_finished_jobs(ledger, clock, tmp_path)
 
 
 def test_a_healthy_house_passes_every_check_and_names_its_asset(house: ReconcileBench) -> None:

@@ -10,15 +10,12 @@ from receipt_pipeline.core.effects import EffectDemand
 from receipt_pipeline.ledger.engine import Ledger
 from receipt_pipeline.reconciliation.repair import reconcile
 from receipt_pipeline_tests.fakes.fake_clock import FakeClock
-from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_red, job_of
+from receipt_pipeline_tests.fakes.reconcile_bench import ReconcileBench, assert_red, job_of, two_finished_jobs
 
 
 @pytest.fixture
 def house(ledger: Ledger, clock: FakeClock, tmp_path: Path) -> ReconcileBench:
-    house = ReconcileBench.build(ledger, clock, tmp_path)
-    for key in ("one", "two"):
-        house.finished(key=key)
-    return house
+    return two_finished_jobs(ledger, clock, tmp_path)
 
 
 @pytest.mark.requirement("R096")

@@ -124,7 +124,6 @@ def test_a_silent_wave_gives_its_jobs_back(house: ReconcileBench) -> None:
 
 
 def hold_for_an_unknown_upload(house: ReconcileBench, *, faults: list[PutFault]) -> str:
-    """Spend a job's one attempt on an upload nobody knows the end of; return its id."""
     job_id = house.bench.accept(key="unknown", limits=LimitsRequest(max_attempts=1))
     house.bench.objects.put_faults.extend(faults)
     house.bench.objects.blind_lookups = 1

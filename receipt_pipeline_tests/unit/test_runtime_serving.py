@@ -46,7 +46,6 @@ def group() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def note(settings: Settings, pid: int, *, started: float) -> Path:
-    """Note a process as one that serves the home, as a parent does before it is killed."""
     path = settings.dagster_home / "serving.json"
     path.write_text(json.dumps([{"pid": pid, "started": started}]))
     return path

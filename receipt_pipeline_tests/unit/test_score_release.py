@@ -24,7 +24,6 @@ def release() -> ShippedRelease:
 
 
 def a_set(*, good: bool, scans: int = 40) -> list[EvaluatedScan]:
-    """So many scans, half of them forged; a good release reads and separates them, a bad one does not."""
     found = []
     for number in range(scans):
         forged = number % 2 == 1

@@ -48,7 +48,6 @@ def first_try(bench: WorkerBench, job_id: str, mishap: str) -> None:
 
 
 def item_ledger(bench: WorkerBench, job_id: str) -> str:
-    """Return the digest of what the ledger says of the items, without the way it took."""
     told = ("ordinal", "item_id", "item_class", "decision", "risk_ppm", "fields", "outcome_digest")
     return digest_of([[row[name] for name in told] for row in bench.items(job_id)])
 

@@ -29,7 +29,6 @@ def resumed() -> Iterator[None]:
 
 
 def a_watched_claim(bench: WorkerBench, job_id: str, seconds: list[float]) -> tuple[Heartbeat, list[str]]:
-    """Claim the job and watch it without a thread; the list collects what the watchdog ended."""
     ended: list[str] = []
     worker = bench.worker(monotonic=lambda: seconds[0], end_process=lambda: ended.append(job_id))
     beats = Heartbeat(worker)

@@ -41,7 +41,6 @@ def take_lease_away(bench: WorkerBench, job_id: str) -> None:
 
 
 def finish_elsewhere(bench: WorkerBench, job_id: str) -> None:
-    """Take the lease away and let another worker, with a sound chain, work the job."""
     take_lease_away(bench, job_id)
     bench.clock.advance(PAST_RETRY_S)
     other = bench.worker("worker-b", chains=lambda pins: ScriptedChain())

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from receipt_pipeline.chain.decode import DecodeLimits, decode_scan
-from receipt_pipeline.core.errors import ScanRejected
+from receipt_pipeline_tests.unit.chain.test_decode import the_code
 
 
 def a_pdf(pages: int = 1, *, width_px: int = 100, height_px: int = 60, dpi: float = 72.0) -> bytes:
@@ -36,7 +36,6 @@ def a_written_pdf(objects: list[bytes], trailer: bytes = b"") -> bytes:
 
 
 def a_pdf_with_a_huge_picture() -> bytes:
-    """A page of normal size on which a picture of 20,000 by 20,000 pixels lies."""
     body = zlib.compress(bytes(1000))
     picture = (
         b"<< /Type /XObject /Subtype /Image /Width 20000 /Height 20000 /BitsPerComponent 1 "
@@ -68,12 +67,6 @@ def a_locked_pdf() -> bytes:
     return a_written_pdf(
         [b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>", page], lock
     )
-
-
-def the_code(data: bytes, limits: DecodeLimits | None = None) -> str:
-    with pytest.raises(ScanRejected) as caught:
-        decode_scan(data, limits=limits or DecodeLimits())
-    return caught.value.reason.code
 
 
 def test_pages_are_drawn_at_two_hundred_dots_to_the_inch() -> None:

@@ -14,7 +14,6 @@ from training.picture_weight import paste_figures
 
 
 def scan_of(drawn: DrawnReceipt) -> tuple[DecodedScan, tuple[TextLine, ...]]:
-    """The page and its lines where they were drawn, noisy as a sensor leaves it."""
     noise = np.random.default_rng(1).normal(0, 6, (drawn.image.height, drawn.image.width, 1))
     gray = np.asarray(drawn.image.convert("RGB")).astype(float)
     pixels = np.clip(gray + noise, 0, 255).astype(np.uint8)

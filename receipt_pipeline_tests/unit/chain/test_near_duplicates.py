@@ -46,7 +46,6 @@ def drawn(lines: list[str]) -> tuple[Image.Image, list[Box]]:
 
 
 def turned(image: Image.Image, boxes: list[Box], degrees: float) -> tuple[Image.Image, list[Box]]:
-    """The page turned on a grey table, and the boxes that hold the turned lines."""
     other = image.rotate(degrees, expand=True, fillcolor=(225, 225, 225), resample=Image.Resampling.BICUBIC)
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     found = []

@@ -12,7 +12,6 @@ CHARACTERS = ["", *"JALNI0123456789.TO", " "]
 
 
 def line(text: str, **doubts: tuple[tuple[str, float], ...]) -> list[Letter]:
-    """The letters of a text, all sure but those given by place (`at3`) with what else they may be."""
     letters = []
     for place, character in enumerate(text):
         others = doubts.get(f"at{place}", ())

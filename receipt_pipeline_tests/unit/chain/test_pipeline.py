@@ -56,7 +56,6 @@ RECEIPTS_AND_OUTCOMES = (
 
 
 def picture(pages: int = 1) -> bytes:
-    """The bytes of a small scan of so many blank pages; the scripted reader says what stands on them."""
     buffer = io.BytesIO()
     page = Image.new("L", (320, 320), 255)
     page.save(buffer, "TIFF", save_all=True, append_images=[page] * (pages - 1))

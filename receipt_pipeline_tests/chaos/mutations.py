@@ -90,7 +90,7 @@ def write_late(attempt: Any) -> None:
 MUTATIONS = (
     Mutation(
         "a checkpoint of a worker that lost its lease is accepted",
-        ((checkpoint.write_checkpoint, ((EPOCH_GUARD, ""),)),),
+        ((checkpoint.write_checkpoint, ((", jobs.c.lease_epoch == token.lease_epoch)", ")"),)),),
         breaks="only_the_holder_writes",
         seed=4,
     ),
